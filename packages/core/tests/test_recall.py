@@ -270,6 +270,21 @@ def test_an_optimized_model_is_saved_of_a_recalled_graph_too(folder: Path) -> No
     assert contents[0] == contents[1] and len(kept(folder)) == 1
 
 
+def assert_read_from_the_model(
+    folder: Path, text: str, weight: np.ndarray, wanted: np.ndarray | None = None, rtol: float = 0
+) -> None:
+    """No copy of the initializer "w" of a model is kept, which is given as a file and as bytes; a second process has the same results."""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(model, folder / "model.onnx")
+    for whole in (True, False):
+        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
+        assert first.pop("onnx") and not second.pop("onnx") and first == second
+        if wanted is not None:
+            np.testing.assert_allclose(first["results"][0], wanted, rtol=rtol)
+    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+
+
 def test_weights_are_read_from_the_model(folder: Path) -> None:
     """Large ones are not kept a second time, whether they are as the model has them or scaled."""
     weight = np.random.default_rng(0).standard_normal((64, 32, 1, 1), np.float32)
@@ -281,14 +296,8 @@ def test_weights_are_read_from_the_model(folder: Path) -> None:
         convolved = Conv(many, w)
         y = BatchNormalization(convolved, scale, scale, scale, scale)
     }
-    """.replace("float[64] scale", "float[64] scale = {" + ", ".join(["2.0"] * 64) + "}, float[64, 32, 1, 1] w")
-    model = onnx.parser.parse_model(text.replace(", float[64, 32, 1, 1] w", ""))
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(model, folder / "model.onnx")
-    for whole in (True, False):
-        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
-        assert first.pop("onnx") and not second.pop("onnx") and first == second
-    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+    """.replace("float[64] scale", "float[64] scale = {" + ", ".join(["2.0"] * 64) + "}")
+    assert_read_from_the_model(folder, text, weight)
 
 
 def test_weights_that_are_transposed_are_read_from_the_model(folder: Path) -> None:
@@ -301,14 +310,7 @@ def test_weights_that_are_transposed_are_read_from_the_model(folder: Path) -> No
         y = MatMul(wide, turned)
     }
     """
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(model, folder / "model.onnx")
-    for whole in (True, False):
-        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
-        assert first.pop("onnx") and not second.pop("onnx") and first == second
-        np.testing.assert_allclose(first["results"][0], [[1, 2]] @ weight @ weight.T, rtol=1e-3)
-    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+    assert_read_from_the_model(folder, text, weight, [[1, 2]] @ weight @ weight.T, 1e-3)
 
 
 def test_weights_that_are_widened_are_read_from_the_model(folder: Path) -> None:
@@ -320,14 +322,7 @@ def test_weights_that_are_widened_are_read_from_the_model(folder: Path) -> None:
         y = MatMul(x, wide)
     }
     """
-    model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    onnx.save(model, folder / "model.onnx")
-    for whole in (True, False):
-        first, second = (session(folder, {"SETTLED": "0"}, bytes=whole) for _ in range(2))
-        assert first.pop("onnx") and not second.pop("onnx") and first == second
-        np.testing.assert_allclose(first["results"][0], [[1, 2]] @ weight.astype(np.float32), rtol=1e-5)
-    assert all(file.stat().st_size < weight.nbytes for file in kept(folder))
+    assert_read_from_the_model(folder, text, weight, [[1, 2]] @ weight.astype(np.float32), 1e-5)
 
 
 TYPES: list[ValueType | None] = [

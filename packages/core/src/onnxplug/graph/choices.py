@@ -132,9 +132,8 @@ def _sampled(node: Node) -> Refusal:
 
 def _summed(node: Node) -> Refusal:
     equation = node.attributes["equation"]
-    rest = re.sub(
-        r"->|\.\.\.|[A-Za-z,]", "", equation.replace(" ", "")
-    )  # of which onnx's inference would look for the end for ever
+    # Of anything else onnx's inference would look for the end for ever.
+    rest = re.sub(r"->|\.\.\.|[A-Za-z,]", "", equation.replace(" ", ""))
     if "." in rest:
         return f"equation '{equation}' has dots that are no ellipsis"
     return f"equation {equation!r} has {rest[0]!r}, which is no letter" if rest else None

@@ -90,9 +90,7 @@ def max_roi_pool(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | No
     if 0 in x:
         return Job([filled(call.write(), type_, points, "0").launch(call.op_type, block)])
     numbers = integers(fault[1], points, *out[2:], *x)
-    refs, scale = (
-        (call.read(0), call.read(1), call.write(), fault[0]),
-        np.float32(call.attributes.get("spatial_scale", 1.0)),
-    )
+    refs = call.read(0), call.read(1), call.write(), fault[0]
+    scale = np.float32(call.attributes.get("spatial_scale", 1.0))
     text = roi.max_roi(call.op_type, type_)
     return Job([Launch(text, call.op_type, refs, (*numbers, scale), -(-points // block), block)])

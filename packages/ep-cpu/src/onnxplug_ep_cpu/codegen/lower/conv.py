@@ -94,10 +94,8 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     given = b.shape(x) if padded is None else padded.shape
     may_err = constant and b.prepared.settings.winograd and not blind(moves, given[2:])
     grows = may_err and choices.may_grow(w.name)
-    algorithm, count = quickest(b.target, layer, grows)
-    if groups == 1 and seeing(moves, given[2:]).kernel != moves.kernel:
-        algorithm, count = Algorithm("direct"), 1  # it alone leaves out taps that see nothing
-    elif constant and b.prepared.settings.tune:
+    algorithm, count = chosen(b, layer, given[2:], grows)
+    if count > 1 and constant and b.prepared.settings.tune:
         times = candidates(b.target, layer, grows)
         algorithm = fastest(
             b, ("Conv", given, layer), given, times, lambda b, source, a: convolved_by(b, source, w, layer, a)
@@ -115,6 +113,13 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     if pointwise:
         pending.banded = lambda first, stop: _rows(b, part(source, 2, first, stop), w, layer, algorithm)
     return biased(b, pending, rest[0] if rest else None)
+
+
+def chosen(b: Lowering, layer: Layer, spatial: Ints, winograd: bool) -> tuple[Algorithm, int]:
+    """The algorithm of least estimated time for an image of these sizes, and among how many it was chosen."""
+    if layer.groups == 1 and seeing(layer.moves, spatial).kernel != layer.moves.kernel:
+        return Algorithm("direct"), 1  # it alone leaves out taps that see nothing
+    return quickest(b.target, layer, winograd)
 
 
 def _near(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from onnxplug.contract import NodeView, TensorSpec, ValueView
-from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer, candidates
+from onnxplug_ep_cpu.codegen.lower.choice import Layer
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.lower.conv import biased, convolved_by, supported
+from onnxplug_ep_cpu.codegen.lower.conv import biased, chosen, convolved_by, supported
 from onnxplug_ep_cpu.codegen.lower.declared import channels_second, image_shape, pend_image, read_image
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
-from onnxplug_ep_cpu.codegen.lower.taps import seeing, window
+from onnxplug_ep_cpu.codegen.lower.taps import window
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -47,9 +47,6 @@ def nhwc_conv(b: Lowering, node: NodeView) -> None:
     source = read_image(b, node, x)
     moves = window(node, source.shape[2:], weights[2:])
     layer = Layer(image_shape(b, node, y), weights, moves, groups, b.varies(y))
-    times = candidates(b.target, layer, False)
-    algorithm = min(times, key=lambda each: times[each])
-    if groups == 1 and seeing(moves, source.shape[2:]).kernel != moves.kernel:
-        algorithm = Algorithm("direct")  # it alone leaves out taps that see nothing
+    algorithm, _ = chosen(b, layer, source.shape[2:], False)
     pending = convolved_by(b, source, turned, layer, algorithm)
     pend_image(b, node, y, biased(b, pending, rest[0] if rest else None))

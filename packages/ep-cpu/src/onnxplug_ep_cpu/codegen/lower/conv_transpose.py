@@ -88,21 +88,17 @@ def _gathered(b: Lowering, node: NodeView, x: ValueView, w: ValueView, y: ValueV
             if math.prod(size) * shape[0] * shape[1] == 0:
                 continue
             part = _phase(target, phase, strides, size)
-            steps, pixels, count = (
-                tuple(step for _, step in axes),
-                math.prod(size),
-                math.prod(len(tap) for tap, _ in axes),
-            )
+            taps, steps = [tap for tap, _ in axes], tuple(step for _, step in axes)
+            pixels, count = math.prod(size), math.prod(map(len, taps))
             if alone:
                 ends = [p + begin for p, begin in zip(phase, begins, strict=True)]
                 _by_channel(b, source, w, kernel, strides, ends, part, expr, operands)
                 continue
             if few:
-                packed = _rows(b, w, weights, [tap for tap, _ in axes])
+                packed = _rows(b, w, weights, taps)
                 reads = b.derived(_table, spatial, source.strides[2:], size, steps)
                 dots(b, source, packed, reads, count, channels, part, expr, operands)
                 continue
-            taps = [tap for tap, _ in axes]
             packed = _filters(b, w, weights, groups, taps, vectors * b.target.lanes)
             gather, row = None, None
             if set(steps) == {(0,)} and all(map(operator.le, size, spatial)):  # each pixel reads the one in its place

@@ -168,6 +168,14 @@ def test_attributes_that_mean_nothing(node: str, words: str) -> None:
     assert words in str(refusal(onnxplug, model))
 
 
+def test_modes_of_upsample_are_those_of_resize() -> None:
+    """It left the standard in version 10."""
+    model = parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 9]> g (float[A, B] x, float[2] s) => (y) { y = Upsample <mode = "nope"> (x, s) }'
+    )
+    assert "mode 'nope' is none of nearest, linear, cubic" in str(refusal(onnxplug, model))
+
+
 @pytest.mark.parametrize("equation", ["ij - > ji", ". . . ij->...ji", " i j -> j i ", "iJ->Ji"])
 def test_blanks_in_an_equation_mean_nothing(ort: Any, equation: str) -> None:
     model = parser.parse_model(

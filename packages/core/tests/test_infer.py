@@ -327,3 +327,35 @@ def test_a_transposed_convolution_gives_less_than_it_is_given() -> None:
         m.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, feeds)[0] for m in runtimes
     )
     assert np.array_equal(mine, theirs) and mine.shape == (1, 1, 1, 2)
+
+
+@pytest.mark.parametrize("signal", ["N", "N, 1", "40", "40, 1"])
+@pytest.mark.parametrize(("others", "onesided", "bins"), [("w", 1, 5), ("w", 0, 8), (", f", 1, 4), ("w, f", 1, 4)])
+def test_frames_of_a_signal_whose_length_is_not_known(signal: str, others: str, onesided: int, bins: int) -> None:
+    """Which onnx says nothing of, so that nothing behind it would be compiled; told is what onnxruntime tells."""
+    node = f"f = Constant <value = int64 {{6}}> () s = Constant <value = int64 {{4}}> () y = STFT <onesided = {onesided}> (x, s, {others})"
+    source = model(f"g (float[B, {signal}] x, float[{6 if 'f' in others else 8}] w) => (y) {{ {node} }}", 17)
+    made = types(graph(source))["y"]
+    assert made.shape is not None and made.shape[2:] == (bins, 2)
+    shapes = {"x": (3, 40, *[1] * signal.count(",")), "w": 6 if "f" in others else 8}
+    feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    sessions = [
+        m.InferenceSession(source, providers=["CPUExecutionProvider"])
+        for m in (ort, pytest.importorskip("onnxruntime"))
+    ]
+    assert len({str(session.get_outputs()[0]) for session in sessions}) == 1
+    mine, theirs = (session.run(None, feeds)[0] for session in sessions)
+    assert mine.shape == theirs.shape and mine.shape[::2] == (3, bins)
+    np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("signal", ["N", "40"])
+def test_a_frame_that_is_the_whole_signal(signal: str) -> None:
+    node = "s = Constant <value = int64 {4}> () y = STFT (x, s)"
+    source = model(f"g (float[B, {signal}] x) => (y) {{ {node} }}", 17)
+    made = types(graph(source))["y"]
+    assert made.shape is not None and made.shape[1:] == (1, 21 if signal == "40" else None, 2)
+    (y,) = ort.InferenceSession(source, providers=["CPUExecutionProvider"]).run(
+        None, {"x": np.ones((3, 40), np.float32)}
+    )
+    assert y.shape == (3, 1, 21, 2)

@@ -50,7 +50,7 @@ def test_what_is_large_is_not_computed_in_vain() -> None:
     assert not made.explain().removed
 
 
-@pytest.mark.parametrize(("rows", "goes"), [(8, True), (32, False)])
+@pytest.mark.parametrize(("rows", "goes"), [(8, True), (16, True), (32, False)])
 def test_a_product_that_takes_longer_than_branching_is_not_computed_in_vain(rows: int, goes: bool) -> None:
     made = session(
         model(f"""g (float[{rows}, 64] x, float[64, 64] w, bool b) => (float y) {{

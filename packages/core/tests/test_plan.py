@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import onnxplug
 from onnxplug.contract import EPFail, Into, Kernel, KernelDef, KernelRegistry
 from onnxplug.contract.errors import Fail, InvalidArgument
-from onnxplug.plan import Form, Keep
+from onnxplug.plan import Form, Keep, Planner
 from onnxplug.run.plans import MAX_PLANS
 
 LEVELS = onnxplug.GraphOptimizationLevel
@@ -254,6 +254,17 @@ def test_one_shape_more_than_there_is_room_for_does_not_plan_at_each_run(monkeyp
     assert count["plan"] < 12 * (MAX_PLANS + 1) / 2
 
 
+def test_sequences_that_grow_alike_share_one_plan_however_many_there_are() -> None:
+    made = session(model("g (float[N,4] x, float[N,4] y) => (float[N,4] a) { b = Add(x, y) a = Neg(b) }"))
+    exhaust(made)
+    plans = runner(made).plans.kept
+    before = set(plans)
+    for _ in range(4):
+        for n in range(100, 100 + 2 * MAX_PLANS):
+            made.run(None, feeds_of(n))
+    assert set(plans) == before | {None}
+
+
 def profile_of(made: Any, feeds: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """Node events of one run."""
     made.run(None, feeds)
@@ -453,6 +464,16 @@ def test_a_failing_provider_is_left_out(how: str) -> None:
         made, feeds = session(SPLIT, ["Broken", CPU]), feeds_of(3)
         same(made.run(None, feeds), expected(SPLIT, feeds))
         assert made.get_providers() == [CPU]
+
+
+def test_garbage_is_not_collected_while_a_plan_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[bool] = []
+    plan = Planner.plan
+    monkeypatch.setattr(Planner, "plan", lambda self, specs: (collected.append(gc.isenabled()), plan(self, specs))[1])
+    made = session(SPLIT)
+    for n in (2, 3):
+        made.run(None, feeds_of(n))
+    assert collected and not any(collected) and gc.isenabled()
 
 
 def test_rules_and_drawn_operators_agree() -> None:

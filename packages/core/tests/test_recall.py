@@ -241,13 +241,45 @@ def test_sessions_made_at_once_look_at_the_code_once(tmp_path: Path, monkeypatch
     assert 0 < counts[0] == counts[1] < counts[2]
 
 
-def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:
+def save_apart(folder: Path, second: float) -> None:
+    """The model with the constant c in a file of its own."""
     model = onnx.parser.parse_model(MODEL)
-    large = np.arange(2, dtype=np.float32)
-    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(large, "c"))
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.array([0.0, second], np.float32), "c"))
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0)
+
+
+@pytest.mark.parametrize("level", [0, 99])
+@pytest.mark.parametrize("whole", [True, False])
+def test_graphs_with_external_data_are_kept_as_long_as_that_is_the_same(folder: Path, whole: bool, level: int) -> None:
+    config = {"session.model_external_initializers_file_folder_path": str(folder)} if whole else {}
+    how: dict[str, Any] = {"env": {"SETTLED": "0"}, "bytes": whole, "level": level, "config": config}
+    save_apart(folder, 1.0)
+    first, second = session(folder, **how), session(folder, **how)
+    assert first.pop("onnx") and not second.pop("onnx") and first == second
+    (folder / "weights").write_bytes(np.array([0.0, 3.0], np.float32).tobytes())
+    third, fourth = session(folder, **how), session(folder, **how)
+    assert third["onnx"] and third["results"] != first["results"]
+    assert not fourth["onnx"] and fourth["results"] == third["results"]
+
+
+def test_external_data_of_another_folder_are_other_data(folder: Path) -> None:
+    found = []
+    for number in range(2):
+        (folder / str(number)).mkdir()
+        save_apart(folder / str(number), 1.0 + number)
+        os.rename(folder / str(number) / "model.onnx", folder / "model.onnx")
+        config = {"session.model_external_initializers_file_folder_path": str(folder / str(number))}
+        found.append(session(folder, {"SETTLED": "0"}, config=config))
+    assert found[0]["results"] != found[1]["results"]
+
+
+def test_external_data_written_just_now_are_not_known_by_their_times(folder: Path) -> None:
+    save_apart(folder, 1.0)
     config = {"session.model_external_initializers_file_folder_path": str(folder)}
-    assert session(folder, config=config)["onnx"] and not kept(folder)
+    assert session(folder, {"SETTLED": str(300 * 10**9)}, config=config)["onnx"] and not kept(folder)
+
+
+def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:
     save(folder, FUNCTION)
     assert session(folder)["results"] == [[[2.0, 4.0]]] and not kept(folder)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,9 @@ import onnxplug
 from onnxplug.contract import HOST, Claim, CompiledRegion, Device, EPFail, Region
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.grouping import convex_groups
+from onnxplug.run import runtime, unplanned
 from onnxplug.run.plans import MAX_PLANS
+from onnxplug.run.runtime import MAX_BOUND
 
 ACME = Device("acme")
 
@@ -237,6 +241,64 @@ def test_a_region_behind_the_data_gets_its_workspace() -> None:
         session = session_on(source)
         for seed in range(4):
             same(session.run(None, feeds_of(3, seed)), expected(source, feeds_of(3, seed)))
+        session.close()
+
+
+@pytest.mark.parametrize("device", [HOST, ACME])
+def test_a_small_region_behind_the_data_is_bound_once_for_each_of_many_shapes(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = model(
+        "g (float[N,4] x, float[N,4] y) => (float[K] a) { p = NonZero(x) t = Transpose(p) u = GatherND(y, t) "
+        "[n0] v = Neg(u) [n1] a = Abs(v) }"
+    )
+    bound: list[Any] = []
+
+    def bind(region: Compiled, specs: Any) -> Compiled:
+        bound.append(specs)
+        return region
+
+    monkeypatch.setattr(Compiled, "bind", bind)
+    with offered(Acme=lambda: Compiling(device, {"workspace", "shapes", "into"})) as made:
+        session, count = session_on(source), 2 * MAX_BOUND
+        for k in (*range(count), *reversed(range(count))):
+            x = np.zeros(4 * count, np.float32)
+            x[:k] = 1
+            feeds = {"x": x.reshape(count, 4), "y": row(count, k)}
+            same(session.run(None, feeds), expected(source, feeds))
+        assert len(bound) == count
+        for unit in made["Acme"][-1].units:
+            unit.contexts.clear()
+        session.close()
+
+
+def test_a_region_behind_the_data_is_kept_for_few_shapes_of_large_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = model(
+        "g (float[N,4] x, float[N,4] y) => (float[K] a) { p = NonZero(x) t = Transpose(p) u = GatherND(y, t) "
+        "[n0] v = Neg(u) [n1] a = Abs(v) }"
+    )
+    bound: list[int] = []
+
+    def bind(region: Compiled, specs: Any) -> Compiled:
+        made = Compiled(region.region, region.device, region.traits)
+        living.add(made)
+        bound.append(1)
+        return made
+
+    living: weakref.WeakSet[Compiled] = weakref.WeakSet()
+    monkeypatch.setattr(Compiled, "bind", bind)
+    monkeypatch.setattr(unplanned, "RESULTS", 4 * sum(range(91, 101)))
+    monkeypatch.setattr(runtime, "MAX_BOUND", 1)
+    with offered(Acme=lambda: Compiling(HOST, {"shapes", "into"})):
+        session = session_on(source)
+        for k in range(1, 101):
+            x = np.zeros(400, np.float32)
+            x[:k] = 1
+            feeds = {"x": x.reshape(100, 4), "y": row(100, k)}
+            same(session.run(None, feeds), expected(source, feeds))
+        gc.collect()
+        assert len(bound) == 100
+        assert len(living) == 10
         session.close()
 
 

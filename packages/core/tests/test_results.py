@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import onnxplug as ort
-from onnxplug.run.owned import own
+from onnxplug.run.owned import own, shows_one_of
 
 
 def session(text: str) -> ort.InferenceSession:
@@ -53,6 +53,13 @@ def test_whose_an_array_is() -> None:
     assert own(None, set(), set()) is None
 
 
+def test_which_arrays_show_one_that_was_given() -> None:
+    x, item = np.arange(6), np.ones(2)
+    given = [None, {"a": 1.0}, [np.ones(2), item], x]
+    assert all(shows_one_of(array, given) for array in (x, x.reshape(2, 3), x[1:], item, item[:1]))
+    assert not any(shows_one_of(array, given) for array in (x.copy(), np.ones(2), np.ones((2, 2))[0]))
+
+
 def test_elements_that_are_no_strings_become_some() -> None:
     made = session("g (string[N] x) => (string[N] y) { y = Identity(x) }")
     (y,) = made.run(None, {"x": np.array(["a", 1, None, np.str_("b")], object)})
@@ -60,6 +67,8 @@ def test_elements_that_are_no_strings_become_some() -> None:
 
 
 SEQUENCES = [
+    "g (seq(float[2]) q, float[2] x) => (float y) <int64 z = {1}> { y = SequenceAt(q, z) }",
+    "g (seq(float[2]) q, float[2] x) => (float y) <int64 z = {1}, int64[2] s = {2, 1}> { t = SequenceAt(q, z) y = Reshape(t, s) }",
     # the same list twice
     "g (seq(float[2]) q, float[2] x) => (seq(float) a, seq(float) b) { a = SequenceInsert(q, x) b = Identity(a) }",
     # what is in a sequence is a result itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -179,7 +180,9 @@ def test_a_kernel_that_cannot_be_made() -> None:
         session(providers=["OwnExecutionProvider"])
 
 
-def test_a_provider_that_gives_up_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_provider_that_gives_up_at_run_time(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     """EPFail: the session goes on without it, and the request is answered."""
     calls = []
 
@@ -193,6 +196,9 @@ def test_a_provider_that_gives_up_at_run_time(caplog: pytest.LogCaptureFixture) 
         assert made.run(["y"], {"x": X})[0].tolist() == [[1, 2]]
         assert made.get_providers() == [CPU] and len(calls) == 1
         assert "OwnExecutionProvider failed at run time" in caplog.text
+        first, second = capfd.readouterr().out.splitlines()
+        assert re.fullmatch(rf"EP Error: .*the device is lost.* using \['OwnExecutionProvider', '{CPU}'\]", first)
+        assert second == f"Falling back to ['{CPU}'] and retrying."
         made.set_providers(["OwnExecutionProvider"])
         made.disable_fallback()
         with pytest.raises(EPFail, match="the device is lost"):

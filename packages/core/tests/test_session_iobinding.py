@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from core_graphs import model
+from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug.contract import Device, SequenceType, TensorType
@@ -24,22 +26,20 @@ def ones(dtype: Any, *shape: int) -> np.ndarray:
 
 
 class TwoByTwo:
-    """The part of a session that a binding sees: input X and output Y."""
+    """The part of a session that a binding sees: input X."""
 
-    def _io_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return ("X",), ("Y",)
+    def _feedable(self) -> dict[str, TensorType]:
+        return {"X": FLOATS}
 
 
 @pytest.fixture
 def binding(ort: Any) -> Any:
     if ort is onnxplug:
         return IOBinding(TwoByTwo())
-    from onnx import TensorProto, helper
-
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2]) for name in "XY"]
     graph = helper.make_graph([helper.make_node("Identity", ["X"], ["Y"])], "g", infos[:1], infos[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
-    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).io_binding()
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    return ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"]).io_binding()
 
 
 def test_binding_inputs(ort: Any, binding: Any) -> None:
@@ -82,6 +82,38 @@ def test_binding_inputs(ort: Any, binding: Any) -> None:
         binding.bind_ortvalue_input("Z", value)
     binding.clear_binding_inputs()
     binding.synchronize_inputs()
+
+
+@pytest.mark.parametrize(
+    "array", [*map(np.array, [["ab"], [b"ab"]]), np.array(["a", 1], object), np.zeros(2, "V4")], ids=repr
+)
+def test_text_bound_to_numbers_is_refused_by_the_run(ort: Any, array: np.ndarray) -> None:
+    made = ort.InferenceSession(model("g (float[N] x) => (float[N] y) { y = Relu(x) }"))
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", array)
+    binding.bind_output("y")
+    text = r"^Error in execution: Unexpected input data type. Actual: \(tensor\(string\)\) , expected: \(tensor\(float\)\)$"
+    with pytest.raises(RuntimeError, match=text):
+        made.run_with_iobinding(binding)
+
+
+@pytest.mark.parametrize("array", [np.array(["a"]), np.ones(1, "f4"), np.zeros(1, "M8[s]")], ids=repr)
+def test_inputs_to_which_no_array_is_bound(ort: Any, array: np.ndarray) -> None:
+    tensor = helper.make_tensor_type_proto
+    texts, floats = tensor(TensorProto.STRING, ["N"]), tensor(TensorProto.FLOAT, ["N"])
+    for type_, what in (
+        (texts, "non-string Tensors"),
+        (helper.make_sequence_type_proto(floats), "Tensors"),
+        (helper.make_optional_type_proto(floats), "Tensors"),
+    ):
+        graph = helper.make_graph(
+            [helper.make_node("Identity", ["x"], ["y"])],
+            "g", [helper.make_value_info("x", type_)], [helper.make_value_info("y", type_)],
+        )  # fmt: skip
+        of_type = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+        binding = ort.InferenceSession(of_type.SerializeToString()).io_binding()
+        with pytest.raises(RuntimeError, match=f"^Only binding {what} is currently supported$"):
+            binding.bind_cpu_input("x", array)
 
 
 def test_binding_outputs(ort: Any, binding: Any) -> None:
@@ -176,8 +208,6 @@ def test_what_is_bound_anew_counts_in_the_next_run() -> None:
 
 def test_inputs_that_fit_once_are_read_at_each_run() -> None:
     """What was found of bound arrays holds for later runs: their contents may change, their shapes no longer."""
-    from onnx import TensorProto, helper
-
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 2]) for name in "XY"]
     graph = helper.make_graph([helper.make_node("Neg", ["X"], ["Y"])], "g", infos[:1], infos[1:])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)

@@ -23,6 +23,7 @@ from onnxplug.contract.errors import (
     Fail,
 )
 from onnxplug.plugins.registry import unregister_provider
+from onnxplug.session.fallback import fallback_for
 from onnxplug_ep_reference.memory import live_buffers
 
 # ---- constructor: the providers
@@ -156,6 +157,36 @@ def away() -> Iterator[str]:
     unregister_provider(name)
 
 
+CUDA, TENSORRT, RTX = ("CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider")
+
+
+@pytest.mark.parametrize(
+    ("here", "providers", "rest"),
+    [
+        ([], [TENSORRT, CUDA], [CPU]),
+        ([TENSORRT], [TENSORRT, CUDA], [CUDA, CPU]),
+        ([TENSORRT], [(TENSORRT, {}), (CUDA, {})], [CUDA, CPU]),
+        ([TENSORRT], [TENSORRT], [CPU]),
+        ([TENSORRT], [RTX, CUDA], [CPU]),
+        ([RTX], [RTX, CUDA], [CUDA, CPU]),
+        ([RTX, TENSORRT], [TENSORRT, CUDA], [CPU]),
+    ],
+)
+def test_cuda_is_tried_after_a_tensorrt_that_is_here(here: list[str], providers: list[Any], rest: list[str]) -> None:
+    with offered(**dict.fromkeys(here, OwnProvider)):
+        assert fallback_for(providers) == rest
+
+
+def test_fallback_is_tried_once(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """What fails then has the first failure as its cause; and where it succeeds, runs have no other."""
+    with pytest.raises(Exception, match="protobuf parsing failed") as caught:
+        ort.InferenceSession(b"no model", providers=[3])
+    assert "must be either strings or" in str(caught.value.__cause__)
+    made = ort.InferenceSession(PLAIN, providers=[3])
+    assert capfd.readouterr().out.count("EP Error 'providers' values must be") == 2
+    assert not made._enable_fallback
+
+
 def test_an_unavailable_provider_is_skipped_and_explained(away: str) -> None:
     with pytest.warns(UserWarning, match="is not in available provider names"):
         made = session(providers=[away, CPU])
@@ -164,6 +195,23 @@ def test_an_unavailable_provider_is_skipped_and_explained(away: str) -> None:
     with pytest.warns(UserWarning), pytest.raises(EPFail, match=r"the device is unplugged.*plug it in"):
         session(providers=[away, CPU], options=options_with(session__strict_providers="1"))
     assert away not in onnxplug.get_available_providers()
+
+
+def test_a_provider_whose_device_turns_out_to_be_of_no_use_is_skipped_and_explained() -> None:
+    name = "DeadExecutionProvider"
+
+    def create(options: Any, context: Any) -> Any:
+        raise EPFail("the board does not answer")
+
+    onnxplug.register_provider(ProviderSpec(name, CONTRACT_VERSION, create))
+    try:
+        made = session(providers=[name, CPU])
+        assert made.get_providers() == [CPU]
+        assert made.explain().skipped[name] == "the board does not answer"
+        with pytest.raises(EPFail, match=f"{name} cannot be used: the board does not answer"):
+            session(providers=[name, CPU], options=options_with(session__strict_providers="1"))
+    finally:
+        unregister_provider(name)
 
 
 # ---- no fallback to the CPU provider

@@ -51,8 +51,26 @@ def test_value_over_an_array(ort: Any) -> None:
         ort.OrtValue(3)
 
 
+VOID = np.zeros(2, "V4")
+RECORDS = np.array([(1, 2)], [("a", "i4"), ("b", "i4")])
+REFERENCES = np.array([(1, "a")], [("a", "i4"), ("b", "O")])
+TIMES = np.zeros(2, "M8[s]")
+
+
 @pytest.mark.parametrize(
-    "source", [[1, 2], None, np.array(["a"]), np.array(["a"], object), np.array([b"a"]), np.float32(1)]
+    "source",
+    [
+        [1, 2],
+        None,
+        *map(np.array, ["a", b"a"]),
+        np.array(["a"], object),
+        np.float32(1),
+        VOID,
+        RECORDS,
+        REFERENCES,
+        TIMES,
+    ],
+    ids=repr,
 )
 def test_value_from_what_is_no_numeric_array(ort: Any, source: Any) -> None:
     with pytest.raises(RuntimeError, match=NUMERIC):
@@ -106,6 +124,9 @@ def test_value_from_shape_and_type(ort: Any, element: Any, named: str) -> None:
         ([2], 0, RuntimeError, "tensor type 0 is not supported"),
         ([2], str, RuntimeError, NUMERIC),
         ([2], object, RuntimeError, NUMERIC),
+        ([2], VOID.dtype, RuntimeError, NUMERIC),
+        ([2], RECORDS.dtype, RuntimeError, NUMERIC),
+        ([2], "m8[s]", RuntimeError, NUMERIC),
         ([2], 8, RuntimeError, NUMERIC),
         ([2, -3], np.float32, RuntimeError, r"Tensor shape.Size\(\) must be >= 0"),
         ([2.5], np.float32, TypeError, "incompatible"),

@@ -10,6 +10,7 @@ import pytest
 from onnx import parser
 
 import onnxplug as ort
+from onnxplug.contract.arena import Arena
 from onnxplug.run.planned import SMALL
 
 ROWS = SMALL // 4096
@@ -45,6 +46,29 @@ def test_smaller_shapes_lie_where_a_larger_one_did() -> None:
         assert len(slabs(running)) == 2
         assert is_right(running, 1, 1.0)  # a small one has its own
         assert len(slabs(running)) == 3
+
+
+def test_where_shapes_grow_a_slab_has_room_for_the_next() -> None:
+    with session() as running:
+        for rows, count in ((2, 1), (3, 2), (4, 2), (6, 2), (5, 2), (7, 3), (12, 3)):
+            assert is_right(running, rows * ROWS, rows / 8)
+            assert len(slabs(running)) == count
+
+
+def test_a_plan_gets_the_bytes_it_needs_where_there_are_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with session() as running:
+        assert is_right(running, 2 * ROWS, 1.0)
+        allocate, asked = Arena.allocate, list[int]()
+
+        def limited(self: Arena, nbytes: int) -> Any:
+            asked.append(nbytes)
+            if len(asked) == 1:
+                raise MemoryError
+            return allocate(self, nbytes)
+
+        monkeypatch.setattr(Arena, "allocate", limited)
+        assert is_right(running, 5 * ROWS, 1.0)
+        assert asked[0] == 2 * asked[1]
 
 
 def test_a_run_that_fails_leaves_its_slab() -> None:

@@ -1,4 +1,4 @@
-"""Imports and creations without the garbage collector."""
+"""Imports, creations and plans without the garbage collector."""
 
 from __future__ import annotations
 

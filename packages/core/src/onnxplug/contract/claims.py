@@ -106,6 +106,12 @@ class CompiledRegion(ABC):
     shape_inputs: frozenset[int] = frozenset()
     """Indices of host inputs whose values decide shapes: ``bind`` finds the values in ``specs``. Where data decides one of them, and
     shapes inside the region with it, ``bind`` is called by the run that brings it."""
+    inplace: Mapping[int, tuple[int, ...]] = {}
+    """Output -> inputs whose memory it may be made in (a cache of keys to which rows are added), read before ``bind``. ``run_into`` and
+    ``function`` then get one array for both, of one shape and dtype, or two that are apart as ever. In one array they write only what
+    differs; what nobody reads may stay as it is. One node of the region reads such an input, and no result shows its memory. A run that
+    fails is repeated, maybe by another provider: from what a run left there, another makes the same results. The core gives one array
+    where the caller bound it as both, in host memory, and nothing else in the model reads it during the region's run or later."""
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         """This region for the shapes of one plan: offsets, tile sizes and whatever else shapes decide. The default is the region

@@ -26,9 +26,13 @@ class NoOptions:
     """The options of a provider that has none; unknown keys are an error."""
 
 
-def option(default: Any, doc: str, *, choices: Sequence[str] | None = None, least: float | None = None) -> Any:
-    """A documented option field. ``least``: numbers below it are refused."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "choices": choices, "least": least})
+def option(
+    default: Any, doc: str, *, choices: Sequence[str] | None = None, least: float | None = None, idle: bool = False
+) -> Any:
+    """A documented option field. ``least``: numbers below it are refused. ``idle``: it is accepted for programs that give it and changes
+    nothing; the conformance kit fails a provider that never reads an option without this mark."""
+    metadata = {"doc": doc, "choices": choices, "least": least, "idle": idle}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def parse_options(cls: type[Options], given: Mapping[str, str]) -> Options:

@@ -74,7 +74,8 @@ class ProviderSpec:
     """A provider's announcement, made by its light front door; nothing here may import a device library.
 
     ``check`` answers whether it can be used on this machine, cheaply and without side effects; ``create(options,
-    context)`` is called once per session with an instance of ``options``.
+    context)`` is called once per session with an instance of ``options``, and raises EPFail where the device turns out to be of no use:
+    the session then skips the provider, with a warning.
     """
 
     name: str

@@ -21,7 +21,7 @@ from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
 from onnxplug.graph.sources import Stored
 from onnxplug.graph.value import Load, Value
 from onnxplug.load.model import Model, newest_opsets, normal_domain
-from onnxplug.load.tensors import payload_array, sparse_array, tensor_array, tensor_type
+from onnxplug.load.tensors import external_place, payload_array, sparse_array, tensor_array, tensor_type
 
 SEPARATOR = "/"
 GRADIENT_BODY = "body"
@@ -180,7 +180,7 @@ class Builder:
             return array, Stored(origin, model.offsets[name], tensor_type(name, tensor.data_type, tensor.dims))
         read = partial(tensor_array, tensor, graph.folder)
         if tensor.data_location == tensor.EXTERNAL:
-            return read(), read
+            return read(), Stored(*outside) if (outside := external_place(tensor, graph.folder)) else read
         if tensor.HasField("raw_data"):
             return read, partial(read)
         try:

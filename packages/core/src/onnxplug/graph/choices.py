@@ -12,6 +12,7 @@ from onnxplug.graph.ir import Node
 ML, MS = "ai.onnx.ml", "com.microsoft"
 _AUTO_PAD = {"auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", "")}
 _MODES = ("linear", "nearest", "cubic", "bilinear", "bicubic")  # of GridSample, whose version 20 renamed two
+_INTERPOLATIONS = ("nearest", "linear", "cubic")
 _RECURRENT = {
     "direction": ("forward", "reverse", "bidirectional", "foward"),  # as version 1 of GRU spells its default
     "layout": (0, 1),
@@ -27,7 +28,7 @@ _CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "NonMaxSuppression": {"center_point_box": (0, 1)},
     "Pad": {"mode": ("constant", "reflect", "edge", "wrap")},
     "Resize": {
-        "mode": ("nearest", "linear", "cubic"),
+        "mode": _INTERPOLATIONS,
         "coordinate_transformation_mode": (
             "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
             "tf_crop_and_resize",
@@ -113,6 +114,12 @@ def _resized(node: Node) -> Refusal:
     return f"nearest_mode '{found}' is none of {', '.join(_NEAREST)}"
 
 
+def _enlarged(node: Node) -> Refusal:
+    modes = (*_INTERPOLATIONS, "bilinear") if node.since_version < 7 else _INTERPOLATIONS
+    found = node.attributes.get("mode", modes[0])
+    return None if found in modes else f"mode '{found}' is none of {', '.join(modes)}"
+
+
 def _rotated(node: Node) -> Refusal:
     for name in ("num_heads", "rotary_embedding_dim"):
         if (count := node.attributes.get(name, 0)) < 0:
@@ -173,6 +180,7 @@ _RULES: Mapping[str, Callable[[Node], Refusal]] = {
     "RotaryEmbedding": _rotated,
     "Split": _split,
     "TfIdfVectorizer": _counted,
+    "Upsample": _enlarged,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
 }
 """What more there is to an operator's attributes than choices."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from onnxplug.contract.errors import InvalidArgument
@@ -40,28 +41,27 @@ def refer(tensor: Any, location: str, offset: int, length: int) -> None:
     tensor.CopyFrom(kept)
 
 
-def has_external_data(proto: Any) -> bool:
-    """Whether any tensor of a ModelProto, attributes and nested graphs included, lies in a file of its own."""
-    return _is_outside(proto.graph)
+def external_locations(proto: Any) -> set[str]:
+    """The files, as the model names them, that tensors of a ModelProto lie in, those of attributes and nested graphs included."""
+    outside = (t for t in _tensors(proto.graph) if t.data_location == t.EXTERNAL)
+    return {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
 
 
-def _is_outside(graph: Any) -> bool:
-    if any(t.data_location == t.EXTERNAL for t in graph.initializer):
-        return True
+def _tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
     sparse = list(graph.sparse_initializer)
     for node in graph.node:
         for attribute in node.attribute:
             kind = attribute.type
             if kind in (attribute.TENSOR, attribute.TENSORS):
-                tensors = [attribute.t] if kind == attribute.TENSOR else attribute.tensors
-                if any(t.data_location == t.EXTERNAL for t in tensors):
-                    return True
+                yield from [attribute.t] if kind == attribute.TENSOR else attribute.tensors
             elif kind in (attribute.GRAPH, attribute.GRAPHS):
-                if any(map(_is_outside, [attribute.g] if kind == attribute.GRAPH else attribute.graphs)):
-                    return True
+                for body in [attribute.g] if kind == attribute.GRAPH else attribute.graphs:
+                    yield from _tensors(body)
             elif kind == attribute.SPARSE_TENSOR:
                 sparse.append(attribute.sparse_tensor)
-    return any(t.data_location == t.EXTERNAL for each in sparse for t in (each.values, each.indices))
+    for each in sparse:
+        yield from (each.values, each.indices)
 
 
 def _inside(path: str, folder: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,8 @@ def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarr
         return _sized(node, inputs, found)
     if node.op_type == "ConvTranspose" and str(node.attributes.get("auto_pad", "")).startswith("SAME"):
         return _cut_to_size(node, inputs, found)
+    if node.op_type == "STFT":
+        return _framed(node, inputs, constants, found)
     if node.op_type == "CenterCropPad":
         return _cropped(inputs, found)
     if node.op_type in ("Resize", "Upsample"):
@@ -129,19 +132,41 @@ def _reshaped(inputs: Types, found: Types) -> Types:
 
 
 def _pooled(node: Node, inputs: Types, found: Types) -> Types:
-    """No window begins in the padding behind an image (onnx operator specification, MaxPool, ceil_mode): before version 22 onnx's
-    inference counts those that do."""
+    """As many windows as the formula of ceil_mode says, none of which begins in the padding behind an image (onnx operator
+    specification, MaxPool): onnx's inference counts one in images a whole stride smaller than the window, and before version 22 those
+    that begin in the padding."""
     (x, *_), (made, *_) = inputs, found
     if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None or made.shape is None:
         return found
-    count = len(made.shape) - 2
-    steps, pads = (list(node.attributes.get(name) or [n] * count) for name, n in (("strides", 1), ("pads", 0)))
-    sizes = [
-        min(n, -(-(size + pad) // step)) if isinstance(n, int) and isinstance(size, int) else n
-        for n, size, step, pad in zip(made.shape[2:], x.shape[2:], steps, pads, strict=False)
-    ]
+    given, count = node.attributes, len(made.shape) - 2
+    whole = str(given.get("auto_pad", "")).startswith("SAME")  # then padding lets a window begin at every step
+    steps, gaps = (list(given.get(name) or [1] * count) for name in ("strides", "dilations"))
+    pads = list(given.get("pads") or [0] * 2 * count)
+    sizes: list[Any] = []
+    for d, (n, size) in enumerate(zip(made.shape[2:], x.shape[2:], strict=False)):
+        if isinstance(n, int) and isinstance(size, int):
+            n = min(n, -(-(size + pads[d]) // steps[d]))
+            free = size + pads[d] + pads[d + count] - (given["kernel_shape"][d] - 1) * gaps[d] - 1
+            n = n if whole else min(n, max(0, -(-free // steps[d]) + 1))
+        sizes.append(n)
     shape = (*made.shape[:2], *sizes)
     return [TensorType(t.element, shape) if isinstance(t, TensorType) else t for t in found]
+
+
+def _framed(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None], found: Types) -> Types:
+    """Frames of a signal, whose number alone is not known where its length is not; onnx says nothing then, and nothing of a frame
+    that is the whole signal."""
+    (x, *_), (made, *_) = inputs, found
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or not x.shape or made.shape is not None:
+        return found
+    _, _, window, told, *_ = [*node.inputs, None, None]
+    whole = window is None and told is None
+    length = length_of(x, 1) if whole else length_of(inputs[2]) if told is None else None
+    if told is not None and (known := constants.get(told.name)) is not None and known.size == 1:
+        length = int(known.reshape(-1)[0])
+    half = node.attributes.get("onesided", 1)
+    bins = (length // 2 + 1 if half else length) if isinstance(length, int) else None
+    return [TensorType(made.element, (x.shape[0], 1 if whole else None, bins, 2))]
 
 
 def _cropped(inputs: Types, found: Types) -> Types:

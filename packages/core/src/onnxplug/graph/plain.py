@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dis import opmap
 from typing import Any
 
-_OUT_OF_RANGE = re.compile(r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$")
-_OF_ARRAYS = re.compile(
+# Texts, which ``re`` compiles for the first error.
+_OUT_OF_RANGE = r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$"
+_OF_ARRAYS = (
     r"could not be broadcast|could not broadcast|cannot be broadcast|shape mismatch:|cannot reshape|index out of range"
     r"|is out of bounds for axis|too many indices for array|boolean index did not|axes don't match|same number of dimensions"
     r"|array dimensions except|not have enough dimensions|mismatch in its core dimension|cannot select an axis|zero-size array"
@@ -54,6 +55,6 @@ def plain(error: Exception, operands: Iterable[Any] = ()) -> str | None:
     told = f": {', '.join(sizes)}" if sizes else ""
     if "NoneType" in text and any(operand is None for operand in given):
         return f"an input that it needs is left out{told}"
-    if (found := _OUT_OF_RANGE.match(text)) is not None:
+    if (found := re.match(_OUT_OF_RANGE, text)) is not None:
         return f"its inputs and attributes do not go together, {found[1]} is no place on an axis of {found[2]}{told}"
-    return f"its inputs and attributes do not go together{told}" if _OF_ARRAYS.search(text) else None
+    return f"its inputs and attributes do not go together{told}" if re.search(_OF_ARRAYS, text) else None

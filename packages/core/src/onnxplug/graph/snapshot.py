@@ -26,7 +26,7 @@ from onnxplug.graph.ir import Formals, Graph, Later, Node
 from onnxplug.graph.schemas import Schemas
 from onnxplug.graph.sources import Scaled, Stored, Transposed, Widened
 from onnxplug.graph.value import Value
-from onnxplug.load.origin import Origin
+from onnxplug.load.origin import FileOrigin, Origin
 
 LIMIT = 16 << 20
 """Bytes of constants and attributes beyond which a graph is not worth keeping: to find it out again takes no longer than the rest of
@@ -39,12 +39,12 @@ class Unfit(Exception):
     """The graph holds something that is had from the model alone."""
 
 
-def freeze(graph: Graph) -> Data:
-    """The graph as data. Unfit for one with functions of its own, remarks for its user, attributes that are messages, or too much
-    in it."""
+def freeze(graph: Graph, origin: Origin) -> Data:
+    """The graph as data; ``origin`` is the model's. Unfit for one with functions of its own, remarks for its user, attributes that are
+    messages, or too much in it."""
     if graph.functions or graph.remarks:
         raise Unfit("functions or remarks")
-    return _Freezer().main(graph)
+    return _Freezer(origin).main(graph)
 
 
 def thaw(data: Data, schemas: Schemas, folder: str, origin: Origin) -> Graph:
@@ -53,7 +53,8 @@ def thaw(data: Data, schemas: Schemas, folder: str, origin: Origin) -> Graph:
 
 
 class _Freezer:
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
         self._numbers: dict[Value, int] = {}
         self._values: list[Data | None] = []
         self._types: dict[ValueType | None, int] = {}
@@ -111,7 +112,9 @@ class _Freezer:
         if not value.is_constant:
             return None
         if isinstance(value.source, Stored):
-            return "stored", value.source.offset, type_data(value.source.type)
+            origin = value.source.origin
+            file = None if origin == self._origin else _file_data(origin)
+            return "stored", value.source.offset, type_data(value.source.type), file
         if isinstance(value.source, Scaled):
             return "scaled", self._value(value.source.source), self._array(value.source.factors)
         if isinstance(value.source, Transposed):
@@ -191,10 +194,10 @@ class _Thawer:
             _CONSTANTS[constant[0]](self, value, *constant[1:])
         return value
 
-    def _stored(self, value: Value, offset: int, type_: Data) -> None:
+    def _stored(self, value: Value, offset: int, type_: Data, file: Data | None) -> None:
         kind = type_of(type_)
         assert isinstance(kind, TensorType)
-        source = Stored(self._origin, offset, kind)
+        source = Stored(self._origin if file is None else FileOrigin(*file), offset, kind)
         value.hold(source.read, source)
 
     def _scaled(self, value: Value, source: Data, factors: Data) -> None:
@@ -223,6 +226,12 @@ _CONSTANTS: Mapping[str, Callable[..., None]] = {
     "stored": _Thawer._stored, "scaled": _Thawer._scaled, "transposed": _Thawer._transposed, "held": _Thawer._held,
     "widened": _Thawer._widened,
 }  # fmt: skip
+
+
+def _file_data(origin: Origin) -> Data:
+    """A file beside the model, with data of its own, as it was when the model was read."""
+    assert isinstance(origin, FileOrigin)
+    return origin.path, origin.size, origin.modified
 
 
 def _parsed(protos: list[bytes]) -> list[Any]:

@@ -11,7 +11,7 @@ from onnxplug.graph.infer_bodies import Types
 from onnxplug.graph.infer_ml import ML
 from onnxplug.graph.infer_onnx import INFERRED_AS
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.type_rules import common, contradict, loosened, merge, spelled, stacked
+from onnxplug.graph.type_rules import common, contradict, length_of, loosened, merge, spelled, stacked
 from onnxplug.graph.value import Value
 
 
@@ -64,6 +64,13 @@ def _chosen(node: Node, inferred: Types) -> Types:
     return [common(a.told or a.type, b.told or b.type) for a, b in zip(one, other, strict=True)]
 
 
+def _framed(node: Node, inferred: Types) -> Types:
+    """Nothing of the frames of a signal whose length is not known."""
+    signal = node.inputs[0]
+    length = None if signal is None else length_of(signal.told or signal.type, 1)
+    return inferred if isinstance(length, int) else list(map(loosened, inferred))
+
+
 def _mapped(node: Node, inferred: Types) -> Types:
     return [SequenceType(t) if (t := _elements(type_)) is not None else None for type_ in inferred]
 
@@ -75,5 +82,6 @@ def _elements(type_: ValueType | None) -> ValueType | None:
 _LESS: dict[tuple[str, str], Callable[[Node, Types], Types]] = {
     ("", "If"): _chosen,
     ("", "Loop"): _looped,
+    ("", "STFT"): _framed,
     ("", "SequenceMap"): _mapped,
 }

@@ -13,6 +13,7 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.types import ELEMENT_NAMES, TensorType, numpy_dtype
+from onnxplug.load.origin import FileOrigin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +94,21 @@ def _decoded(tensor: Any) -> np.ndarray:
         raise Fail(f"Initializer '{tensor.name}' cannot be read: {error}") from error
     array.flags.writeable = False
     return array
+
+
+def external_place(tensor: Any, folder: str) -> tuple[FileOrigin, int, TensorType] | None:
+    """The file of a tensor's external data, as it is now, where in it they begin and of what type they are; None where they do not lie
+    there as an array does, or cannot be read."""
+    entries = {e.key: e.value for e in tensor.external_data}
+    if ELEMENT_NAMES.get(tensor.data_type, "string") in ("string", *BITS) or not math.prod(tensor.dims):
+        return None
+    try:
+        path = str(_confined(tensor.name, entries.get("location", ""), folder))
+        state = os.stat(path)
+        type_ = tensor_type(tensor.name, tensor.data_type, tensor.dims)
+        return FileOrigin(path, state.st_size, state.st_mtime_ns), int(entries.get("offset", 0)), type_
+    except (Fail, OSError, ValueError):
+        return None
 
 
 def _external(tensor: Any, folder: str) -> np.ndarray:

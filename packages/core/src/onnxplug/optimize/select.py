@@ -35,7 +35,7 @@ BY_SHAPES = frozenset({"Expand", "Reshape", "Squeeze", "Unsqueeze"}) | {op for o
 TOTAL_IN_FLOATS = frozenset({"Div", "Gemm", "MatMul", "Pow"})
 OPEN = 8
 """What a size is taken for that data decide."""
-MOST_PRODUCTS = 1 << 15
+MOST_PRODUCTS = 1 << 16
 """Multiplications of one matrix product: they take as long as it takes to branch."""
 
 

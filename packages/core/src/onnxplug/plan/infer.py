@@ -8,18 +8,19 @@ operator and attributes, operands of equal specs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.fits import fits
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import RANDOM, Evaluate
 from onnxplug.graph.value import KEPT, Value
+from onnxplug.plan.general import Found, General, Types, static_spec
 
 SMALL = 4096
 """Elements; larger results are computed by the run, the contents of larger constants never decide a shape."""
@@ -37,13 +38,17 @@ NOT_LARGER = frozenset(
 )  # fmt: skip
 """Operators whose outputs have no more elements than all operands together, or than the product of their sizes."""
 
-Found = Sequence[TensorSpec | None]
+Ask = Callable[[Node, Types, Mapping[str, np.ndarray]], Found]
+"""The general inference."""
 
 
 class Inference:
-    """What follows for nodes, and what has followed before. For one thread at a time."""
+    """What follows for nodes, and what has followed before; ``identity`` is the graph's, where later processes are to know it. For one
+    thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: str = "") -> None:
+        self._general = General(identity)
+        self.keep = self._general.keep
         self._kinds: dict[Any, Any] = {}
         """Of nodes, and each kind itself."""
         self._kept: dict[Any, Found] = {}
@@ -85,7 +90,8 @@ class Inference:
         key = self._key(kind, node, operands, as_declared) if kind else None
         found = None if key is None else self._kept.get(key)
         if found is None:
-            found = [self.same(spec) for spec in _follow(node, operands, as_declared, evaluate)]
+            ask = partial(self._general.outputs, kind)
+            found = [self.same(spec) for spec in _follow(node, operands, as_declared, evaluate, ask)]
         if key is not None:
             if len(self._kept) >= MAX_KEPT or len(self._exact) >= MAX_KEPT:
                 self._kept.clear()
@@ -116,7 +122,7 @@ class Inference:
 def of_constant(value: Value) -> TensorSpec | None:
     """The spec of a constant; without the array where that may be let go: it is too large to decide a shape. Such a one that nobody
     has read is not read for it, as whoever computes with it may not need it as it lies, or have it already."""
-    told = None if value.is_read else _static(value.type)
+    told = None if value.is_read else static_spec(value.type)
     if told is not None and told.nbytes > KEPT:
         return told
     if value.was_released:
@@ -128,18 +134,18 @@ def of_constant(value: Value) -> TensorSpec | None:
     return TensorSpec(array.dtype, array.shape, None if array.nbytes > KEPT else array)
 
 
-def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
+def _follow(node: Node, operands: Found, as_declared: bool, evaluate: Evaluate, ask: Ask) -> Found:
     arrays = [_array(value, spec) for value, spec in zip(node.inputs, operands, strict=True)]
-    computed = _compute(node, operands, arrays, evaluate)
+    computed = _compute(node, operands, arrays, evaluate, ask)
     if computed is not None:
         return computed
     if not fits(node, [None if spec is None else spec.shape for spec in operands]):
         return [None] * len(node.outputs)  # the kernel says so, with the node's name
-    static = [_static(v.type) if v is not None else None for v in node.outputs]
+    static = [static_spec(v.type) if v is not None else None for v in node.outputs]
     settled = all(v is None or (s is not None and not v.is_noted) for v, s in zip(node.outputs, static, strict=True))
     if as_declared and settled and _as_known(node, operands):
         return static
-    return _inferred(node, operands, arrays)
+    return _inferred(node, operands, arrays, ask)
 
 
 def _as_known(node: Node, operands: Found) -> bool:
@@ -148,11 +154,13 @@ def _as_known(node: Node, operands: Found) -> bool:
     given = [(v, s) for v, s in zip(node.inputs, operands, strict=True) if v is not None and not v.is_constant]
     if any(spec is None for _, spec in given):
         return True
-    known = [(_static(value.type), spec) for value, spec in given]
+    known = [(static_spec(value.type), spec) for value, spec in given]
     return all(noted is not None and spec is not None and noted.shape == spec.shape for noted, spec in known)
 
 
-def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], evaluate: Evaluate) -> Found | None:
+def _compute(
+    node: Node, operands: Found, arrays: Sequence[np.ndarray | None], evaluate: Evaluate, ask: Ask
+) -> Found | None:
     """Evaluate shape arithmetic; None where the outputs do not follow from shapes alone."""
     if node.op_type in ("Shape", "Size") and node.domain == "" and node.inputs[0] is not None:
         return None if operands[0] is None else [_known(_shape_or_size(node, operands[0].shape))]
@@ -166,7 +174,7 @@ def _compute(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], e
     if sum(sizes) > SMALL:
         return None
     if not _is_bounded(node, arrays) and not all(
-        s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays)
+        s is not None and math.prod(s.shape) <= SMALL for s in _inferred(node, operands, arrays, ask)
     ):
         return None
     results = evaluate(node, arrays)
@@ -185,7 +193,7 @@ def _is_bounded(node: Node, arrays: Sequence[np.ndarray | None]) -> bool:
     return node.op_type in NOT_LARGER and math.prod(1 if a is None else a.size for a in arrays) <= SMALL
 
 
-def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found:
+def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None], ask: Ask) -> Found:
     """Specs of the outputs by rule, else by the general inference."""
     nothing: Found = [None] * len(node.outputs)
     made = [v.type for v in node.outputs if v is not None]
@@ -196,8 +204,8 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         return found
     from onnxplug.graph.type_rules import loosened
 
-    types: list[ValueType | None] = []
-    constants: dict[str, np.ndarray | None] = {}
+    types: Types = []
+    constants: dict[str, np.ndarray] = {}
     for value, spec, array in zip(node.inputs, operands, arrays, strict=True):
         if value is None:
             types.append(None)
@@ -213,14 +221,9 @@ def _inferred(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) 
         v is not None and (t != v.type or (v.name in constants and not v.is_constant))
         for v, t in zip(node.inputs, types, strict=True)
     )
-    if not news and all(v is None or _static(v.type) is None for v in node.outputs):
+    if not news and all(v is None or static_spec(v.type) is None for v in node.outputs):
         return nothing  # what did not follow when the model was loaded
-    try:
-        from onnxplug.graph.infer import output_types  # few nodes are left to it, and it needs onnx
-
-        return [_static(t) for t in output_types(node, types, constants)]
-    except STATUS_ERRORS:
-        return nothing
+    return ask(node, types, constants)
 
 
 def _by_rule(node: Node, operands: Found, arrays: Sequence[np.ndarray | None]) -> Found | None:
@@ -260,15 +263,6 @@ def _shape_or_size(node: Node, shape: tuple[int, ...]) -> np.ndarray:
     if node.op_type == "Size":
         return np.array(math.prod(shape), np.int64)
     return np.array(shape[node.attributes.get("start", 0) : node.attributes.get("end", len(shape))], np.int64)
-
-
-def _static(type_: ValueType | None) -> TensorSpec | None:
-    if not isinstance(type_, TensorType) or type_.element == "string":
-        return None
-    shape = type_.static_shape
-    if shape is None or min(shape, default=0) < 0:  # as onnx infers it of sizes that are
-        return None
-    return TensorSpec(type_.dtype, shape)
 
 
 def _kind(node: Node) -> Any:

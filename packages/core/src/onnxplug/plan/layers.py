@@ -165,6 +165,31 @@ def _attention(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] |
     return [(*x[:2], width), (2, x[0], heads, total, width // heads)][: len(node.outputs)]
 
 
+@rule("MultiHeadAttention", domain=MICROSOFT)
+def _multi_head_attention(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
+    given: list[Shape | None] = [*shapes, *[None] * 8]
+    (q, k, v), pasts, heads = given[:3], given[6:8], node.attributes["num_heads"]
+    if q is None or k is None or v is None or len(q) != 3 or len(k) != len(v) or heads < 1 or len(node.outputs) > 3:
+        return None
+    if any(
+        value is not None and (past is None or len(past) != 4)
+        for value, past in zip(node.inputs[6:8], pasts, strict=False)
+    ):
+        return None
+    if len(k) == 4:
+        rows, sizes = k[2], (k[3], v[3])
+    elif len(k) == 3 and k[2] % heads == v[2] % heads == 0:
+        rows, sizes = k[1], (k[2] // heads, v[2] // heads)
+    else:
+        return None
+    if pasts[0] is None:
+        room = rows
+    else:  # with its length given it is a buffer, in which rows are written
+        room = pasts[0][2] + (0 if len(node.inputs) > 8 and node.inputs[8] is not None else rows)
+    presents = [(q[0], heads, room, size) for size in sizes]
+    return [(*q[:2], heads * sizes[1]), *presents][: len(node.outputs)]
+
+
 @rule("BiasGelu", "FastGelu", "MoE", "QMoE", "QuickGelu", "RotaryEmbedding", domain=MICROSOFT)
 def _like_first(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     return None if shapes[0] is None else [shapes[0]]

@@ -30,7 +30,7 @@ class Planner:
     placed: PlacedGraph
     bound: Callable[[Unit], Any]
     evaluate: Evaluate
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory
     """What the latest plan found, for one thread at a time."""
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
@@ -46,6 +46,7 @@ class Planner:
                 known.visit(unit)
         finally:
             if alone:
+                self.memory.inference.keep()
                 self.memory.lock.release()
         return _Build(self.placed, known, self.bound, Slots(known, self.placed.outputs)).finish()
 
@@ -73,6 +74,7 @@ class _Build:
         slabs = self.slots.lay_out(len(self.steps))
         return Plan(
             tuple(self.slots.all), self._with_dead(), tuple(s.number for s in inputs), tuple(s.number for s in outputs), slabs,
+            self._placeable([s.number for s in outputs]),
         )  # fmt: skip
 
     def _is_known(self, unit: Unit) -> bool:
@@ -159,7 +161,9 @@ class _Build:
         if bound is not None:  # else the frame asks, when it runs
             shapes = [self.specs.shape(located) for located in unit.ins]
             workspace = self.slots.scratch(bound.workspace(shapes), unit.provider.device, len(self.steps))
-        outs = self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=ins)
+        updated = {i for sources in unit.compiled.inplace.values() for i in sources}
+        lenders = tuple(number for i, number in enumerate(ins) if i not in updated)
+        outs = self._outs(unit, Keep.SLAB if known else Keep.DYNAMIC, lenders=lenders)
         self._add(Form.REGION, unit, ins, outs, bound, workspace)
 
     def _outs(self, unit: Unit, keep: Keep, overwritable: Numbers = (), lenders: Numbers = ()) -> Numbers:
@@ -228,6 +232,35 @@ class _Build:
         unit = CopyUnit((located,), (located,))
         self._add(Form.COPY, unit, (slot.number,), (result.number,), None)
         return result
+
+    def _placeable(self, results: Sequence[int]) -> dict[int, tuple[int, ...]]:
+        """See ``Plan``. Memory of the caller's shows no other result, and is an input's only where a region updates that and nothing
+        reads it behind the region, or while the region runs, as copies to other devices may."""
+        made = {n: (at, step) for at, step in enumerate(self.steps) for n in step.outs if n is not None}
+        found: dict[int, tuple[int, ...]] = {}
+        for number, result in enumerate(results):
+            slot = self.slots.all[result]
+            at, step = made.get(result, (0, None))
+            mine = slot.keep is Keep.FRESH or (slot.keep is Keep.DYNAMIC and step and step.form is Form.REGION)
+            shown = [s.number for s in self.slots.lent[slot.owner]]
+            if not mine or slot.root is not None or slot.device != HOST or sum(n in shown for n in results) != 1:
+                continue
+            found[number] = ()
+            if step is not None and isinstance(step.unit, RegionUnit):
+                with failures_of(step.unit):
+                    sources = [step.ins[i] for i in step.unit.compiled.inplace.get(step.outs.index(result), ())]
+                found[number] = tuple(n for n in sources if n is not None and self._is_only_read_by(n, at))
+        return found
+
+    def _is_only_read_by(self, number: int, at: int) -> bool:
+        """Whether an input in host memory may be written over by the step ``at``, which reads it in one operand."""
+        slot = self.slots.all[number]
+        if slot.keep is not Keep.INPUT or slot.device != HOST or self.slots.busy_until(slot) > at:
+            return False
+        shown = {s.number for s in self.slots.lent[slot]}
+        if sum(n in shown for n in self.steps[at].ins) != 1:
+            return False
+        return not any(step.form is Form.COPY and shown.intersection(step.ins) for step in self.steps)
 
     def _with_dead(self) -> tuple[Step, ...]:
         """Steps with the dynamic slots to drop behind each; what a result may show stays until the run's results are

@@ -34,9 +34,9 @@ LARGE = 1 << 32
 class Memory:
     """What was inferred for earlier shapes, so that for shapes that differ in little only what changes is inferred."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: str = "") -> None:
         self.lock = threading.Lock()
-        self.inference = Inference()
+        self.inference = Inference(identity)
         self.regions: dict[Unit, RegionSpecs] = {}
 
     def region(self, unit: RegionUnit) -> RegionSpecs:
@@ -142,7 +142,7 @@ class Specs:
             spec = None if located is None else region.specs.get(located[0])
             if located is not None and spec is not None and spec.constant is not None:
                 self._learn(located[0], spec)
-        for name, made in region.named.items():
+        for name, made in region.large.items():
             _check_room(unit, name, made)
         return unit.compiled.bind(region.named.copy())
 
@@ -203,6 +203,8 @@ class RegionSpecs:
         self._constants = {v: inference.operand(spec) for v, spec in constants.items()}
         self.named = {v.name: spec for v, spec in constants.items()}
         """Specs by name, of constants and of what is known."""
+        self.large: dict[str, TensorSpec] = {}
+        """Those of tensors so large that it is asked whether there is room."""
         self._given: list[TensorSpec | None] | None = None
         """Those of the inputs; None where the specs do not follow from them, or from nothing yet."""
         self._course: Course | None = None
@@ -240,6 +242,10 @@ class RegionSpecs:
             self.named.pop(value.name, None)
         else:
             self.named[value.name] = spec
+        if spec is not None and spec.nbytes >= LARGE:
+            self.large[value.name] = spec
+        else:
+            self.large.pop(value.name, None)
 
     def _walk(self, before: list[TensorSpec | None] | None, inputs: list[TensorSpec | None], infer: Infer) -> None:
         """Node by node; the course is noted where it may be taken again."""

@@ -88,3 +88,5 @@ class Plan:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     slabs: Mapping[Device, int]
+    placeable: Mapping[int, tuple[int, ...]]
+    """Results, by number, that may be written where the caller wants them -> inputs, by number, whose memory that may be."""

@@ -2,7 +2,7 @@
 
 ``GraphRunner`` runs a placed graph: ``Plans`` gives the plan for the shapes that came, a ``Frame`` binds the plan to memory (``Binder``
 makes calls of its steps), and a run is these calls, one after the other. ``control``, ``loop`` and ``scan`` run nested graphs in the same
-way; one run of a loop's body is a *trip*.
+way; one run of a loop's body is a *trip*. ``places`` says which results may be written where the caller has bound them.
 
 Where the work between calls would take longer than the calls, there are shorter ways:
 
@@ -13,6 +13,7 @@ Where the work between calls would take longer than the calls, there are shorter
 
 from onnxplug.run.executor import GraphRunner
 from onnxplug.run.memory import DeviceArray, DeviceMemory, Memories
+from onnxplug.run.places import Places, places_for
 from onnxplug.run.runtime import Runtime
 
-__all__ = ["DeviceArray", "DeviceMemory", "GraphRunner", "Memories", "Runtime"]
+__all__ = ["DeviceArray", "DeviceMemory", "GraphRunner", "Memories", "Places", "Runtime", "places_for"]

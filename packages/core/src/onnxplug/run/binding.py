@@ -57,9 +57,9 @@ class Caller:
 
 class Binder:
     """Makes the calls of one frame. ``values`` and ``held`` are the frame's: what its slots hold, and what they hold of other memory
-    spaces for the run."""
+    spaces for the run; ``placed``: where the caller wants results."""
 
-    __slots__ = ("_caller", "_held", "_plan", "_runtime", "_streams", "_values")
+    __slots__ = ("_caller", "_held", "_placed", "_plan", "_runtime", "_streams", "_values")
 
     def __init__(
         self,
@@ -69,8 +69,9 @@ class Binder:
         held: dict[int, DeviceArray],
         streams: Mapping[Device, Any],
         caller: Caller,
+        placed: Mapping[int, Any],
     ) -> None:
-        self._plan, self._runtime, self._values, self._held = plan, runtime, values, held
+        self._plan, self._runtime, self._values, self._held, self._placed = plan, runtime, values, held, placed
         self._streams, self._caller = streams, caller
 
     def calls(self, step: Step) -> list[Call]:
@@ -156,7 +157,7 @@ class Binder:
         if bound is None:
             from onnxplug.run.unplanned import Unplanned
 
-            return Unplanned(unit, runtime, planned, wanted).step(get_in, values, step.outs)
+            return Unplanned(unit, runtime, planned, wanted).step(get_in, values, step.outs, self._placed)
         known = all(s is None or s.keep is not Keep.DYNAMIC for s in slots)
 
         def region() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from onnxplug.contract.errors import TERMINATED, Fail
@@ -65,16 +66,29 @@ class Control:
 class If(Control):
     """Operator If: one of two branches."""
 
+    def __init__(self, unit: ControlUnit, runners: dict[str, GraphRunner], memories: Memories) -> None:
+        super().__init__(unit, runners, memories)
+        self._then, self._other = runners["then_branch"], runners["else_branch"]
+        self._split = self.given + len(self._then.placed.captures)
+
     def __call__(self, operands: Sequence[Any], options: Any) -> list[Any]:
-        then, other = self.runners["then_branch"], self.runners["else_branch"]
-        captured = operands[self.given :]
-        split = len(then.placed.captures)
-        if operands[0].size != 1:
+        return self._run(self._then.run, self._other.run, operands, options)
+
+    def bind(self, specs: Sequence[TensorSpec | None]) -> Called:
+        shapes = tuple(None if spec is None else spec.shape for spec in specs)
+        if None in shapes[self.given :]:
+            return self
+        then, other = self._then.bound(shapes[self.given : self._split]), self._other.bound(shapes[self._split :])
+        return partial(self._run, then, other)
+
+    def _run(self, then: Called, other: Called, operands: Sequence[Any], options: Any) -> list[Any]:
+        condition = operands[0]
+        if condition.size != 1:
             where = f"Non-zero status code returned while running If node. Name:'{self.node.name}' Status Message: "
             raise Fail(f"{where}If nodes condition input must have exactly one element")
-        if operands[0].item():
-            return then.run(captured[:split], options)
-        return other.run(captured[split:], options)
+        if condition.item():
+            return then(operands[self.given : self._split], options)
+        return other(operands[self._split :], options)
 
 
 def native(value: Any) -> Any:

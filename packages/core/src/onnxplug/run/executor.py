@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onnxplug.contract.errors import TERMINATED, Fail
+from onnxplug.contract.errors import TERMINATED, Fail, RuntimeException
 from onnxplug.contract.memory import HOST
 from onnxplug.place.units import ControlUnit, PlacedGraph, RegionUnit
 from onnxplug.plan import Plan, step_failure
 from onnxplug.run.frame import Frame
 from onnxplug.run.memory import Slab
+from onnxplug.run.places import Places
 from onnxplug.run.planned import POOL, Planned
 from onnxplug.run.plans import MAX_PLANS, Plans
 from onnxplug.run.quiet import Quiet, hush, restore
@@ -23,6 +25,10 @@ from onnxplug.run.strides import Strides
 if TYPE_CHECKING:
     from onnxplug.run.lane import Course, Lane
     from onnxplug.run.runtime import Runtime
+
+
+GROWTH = 2
+"""Times the bytes a plan needs that are taken where shapes grow."""
 
 
 class GraphRunner:
@@ -35,9 +41,11 @@ class GraphRunner:
         self._is_region = len(placed.units) == 1 and isinstance(placed.units[0], RegionUnit)
         self._strides: deque[Strides] = deque(maxlen=POOL)
 
-    def run(self, inputs: Sequence[Any], options: Any = None) -> list[Any]:
-        """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh."""
-        if self._is_region and self._runtime.profile is None and (options is None or not options.terminate):
+    def run(self, inputs: Sequence[Any], options: Any = None, places: Places | None = None) -> list[Any]:
+        """Results for native inputs (graph inputs, then captures), each in its own memory space. Results are fresh, but for those that
+        lie in ``places``."""
+        may_stride = self._is_region and places is None and self._runtime.profile is None
+        if may_stride and (options is None or not options.terminate):
             strides = self.take_strides()
             made = strides(self, inputs, shapes_of(inputs))
             self.give_strides(strides)
@@ -45,7 +53,7 @@ class GraphRunner:
                 return made
         planned = self.plans.of(inputs)
         frame = self.frame(planned)
-        frame.fill(inputs)
+        frame.fill(inputs, places)
         frame.options = options
         if planned.computes:
             loud = hush()
@@ -59,6 +67,21 @@ class GraphRunner:
         frame.clear()
         self.give_back(planned, frame)
         return results
+
+    def bound(self, shapes: tuple[Any, ...]) -> Callable[[Sequence[Any], Any], list[Any]]:
+        """``run`` of inputs and options where the inputs have these shapes (see ``shapes_of``), for one thread at a time."""
+        if not self._is_region:
+            return self.run
+        strides, runtime = Strides(1), self._runtime
+
+        def run(inputs: Sequence[Any], options: Any) -> list[Any]:
+            if runtime.profile is None and (options is None or not options.terminate):
+                made = strides(self, inputs, shapes)
+                if made is not None:
+                    return made
+            return self.run(inputs, options)
+
+        return run
 
     def lane(self, shapes: tuple[Any, ...], course: Course) -> tuple[Lane, deque[Lane]] | None:
         """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same, and where it
@@ -130,15 +153,23 @@ class GraphRunner:
             if frame.enter():
                 return frame
             pool.appendleft(frame)
-        return Frame(planned.plan, self._runtime, self._idle_slab(planned.plan.slabs.get(HOST, 0)))
+        return Frame(planned.plan, self._runtime, self._shared_slab(planned.plan.slabs.get(HOST, 0)))
 
-    def _idle_slab(self, nbytes: int) -> Slab | None:
-        """A slab of at least so many bytes in which no run is; it is the caller's from now on."""
+    def _shared_slab(self, nbytes: int) -> Slab | None:
+        """A slab of at least so many bytes in which no run is; it is the caller's from now on. Where shapes have outgrown the idle ones, a
+        new one that has room for larger shapes still: what of it no plan uses yet takes no memory of the system's."""
+        outgrown = False
         for planned in list(self.plans.kept.values()):
             for frame in tuple(planned.pool):
                 slab = frame.slab
-                if slab is not None and slab.buffer.nbytes >= nbytes > 0 and slab.take():
+                if slab is None or nbytes == 0:
+                    continue
+                if slab.buffer.nbytes >= nbytes and slab.take():
                     return slab
+                outgrown = outgrown or slab.buffer.nbytes < nbytes
+        if outgrown:
+            with suppress(MemoryError, RuntimeException):  # a limit may leave room for the plan alone
+                return Slab(self._runtime.memories[HOST].allocator, GROWTH * nbytes)
         return None
 
     def give_back(self, planned: Planned, frame: Frame) -> None:
@@ -195,9 +226,13 @@ class GraphRunner:
             step = frame.step_of[len(frame.calls) - line.__length_hint__() - 1]
             operands = [None if number is None else frame.values[number] for number in step.ins]
             failure = step_failure(step.unit, error, operands)
-            if failure is error:
-                raise
-            raise failure from error
+            try:
+                if failure is error:
+                    raise
+                raise failure from error
+            finally:
+                # Its traceback has this frame: a cycle, which would keep what was fed until it is collected.
+                del failure
 
     def _profiled(self, frame: Frame, line: Any, profile: Any) -> None:
         steps = iter(frame.step_of)

@@ -5,44 +5,27 @@ Frames are pooled, so that a steady-state run binds nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from sys import getrefcount, maxsize
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from onnxplug.contract.claims import CompiledRegion, RunContext, Watch
 from onnxplug.contract.memory import HOST, Device
-from onnxplug.contract.types import SequenceType, TensorType
-from onnxplug.plan.steps import Form, Keep, Plan, Slot, Step
+from onnxplug.plan.steps import Keep, Plan, Slot, Step
 from onnxplug.run.binding import Binder, Caller
 from onnxplug.run.calls import Call
-from onnxplug.run.lender import Made
+from onnxplug.run.lender import Made, makes_of
 from onnxplug.run.memory import Block, DeviceArray, Slab
-from onnxplug.run.owned import are_alone, are_maps, begun, items_of, own, own_items, shows_alone
+from onnxplug.run.owned import are_alone, are_maps, begun, items_of, own, own_items, shows_alone, shows_one_of, to_own
+from onnxplug.run.places import Places, taken
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
 
 ALONE = 4
 """References to an array that nobody but the run holds: its slot, the list of results, a local name, and the call that counts."""
-
-
-def _to_own(plan: Plan) -> list[int]:
-    """Positions of the results that may show bytes of something else: none where all results of unknown shape are tensors that If, Loop
-    and Scan made, which are in memory of their own. Sequences come first: what they hold may be a result too."""
-    dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
-    slots = {plan.slots[plan.outputs[at]] for at in dynamic}
-    made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
-    own = all(s.number in made and s.value is not None and isinstance(s.value.type, TensorType) for s in slots)
-    if own and len(slots) == len(dynamic):
-        return []
-    return sorted(dynamic, key=lambda at: not _is_sequence(plan.slots[plan.outputs[at]]))
-
-
-def _is_sequence(slot: Slot) -> bool:
-    return slot.value is not None and isinstance(slot.value.type, SequenceType)
 
 
 class Frame:
@@ -62,6 +45,7 @@ class Frame:
         "_outputs",
         "_overwritten",
         "_passing",
+        "_placed",
         "_plain",
         "_results",
         "_running",
@@ -89,25 +73,15 @@ class Frame:
             self.slab = self._blocks[HOST] = slab or Slab(runtime.memories[HOST].allocator, plan.slabs[HOST])
             self._running = True
         self._held: dict[int, DeviceArray] = {}
-        self._binder = Binder(plan, runtime, self.values, self._held, self._streams, self._caller)
+        self._placed: dict[int, Any] = {}
+        self._binder = Binder(plan, runtime, self.values, self._held, self._streams, self._caller, self._placed)
         self._constants: list[DeviceArray] = []
         for slot in plan.slots:
             if slot.keep in (Keep.CONSTANT, Keep.SLAB):
                 self.values[slot.number] = self._persistent(slot)
         self._transient = [s.number for s in plan.slots if s.keep in (Keep.INPUT, Keep.FRESH, Keep.DYNAMIC)]
         fresh = [s for s in plan.slots if s.keep is Keep.FRESH]
-        self._made: list[Made] = [
-            (s.number, np.empty, s.spec.shape, s.spec.dtype)
-            for s in fresh if s.root is None and s.device == HOST and s.spec
-        ]  # fmt: skip
-        for number, _, shape, dtype in self._made:
-            if math.prod(max(n, 1) for n in shape) * dtype.itemsize > maxsize:  # as NumPy counts, an empty one too
-                value = plan.slots[number].value
-                raise MemoryError(
-                    f"{'a result' if value is None else repr(value.name)} of shape {list(shape)} has no room in memory"
-                )
-        if (lender := runtime.memories.lender) is not None:
-            self._made = lender.serves(self._made)
+        self._made: list[Made] = makes_of(fresh, runtime.memories.lender)
         made = {number for number, *_ in self._made}
         results = set(plan.outputs)
         self._results = [s.number for s in fresh if s.number in results]
@@ -118,7 +92,7 @@ class Frame:
         }  # fmt: skip
         self._outputs = [plan.slots[number] for number in plan.outputs]
         self._plain = all(slot.device == HOST for slot in self._outputs)
-        self._dynamic = _to_own(plan)
+        self._dynamic = to_own(plan)
         passing = {s.number for s in plan.slots if s.keep in (Keep.DYNAMIC, Keep.FRESH)}
         self._passing = sorted(passing - set(plan.outputs)) if self._dynamic else []
         self._overwritten = [at for at in self._dynamic if self._outputs[at].may_show_slab]
@@ -158,10 +132,12 @@ class Frame:
         """Report the parts of regions to ``watch`` from now on."""
         self._caller.watch = watch
 
-    def fill(self, inputs: Sequence[Any]) -> None:
-        """Put the run's inputs and fresh result tensors in their slots."""
+    def fill(self, inputs: Sequence[Any], places: Places | None = None) -> None:
+        """Put the run's inputs and fresh result tensors in their slots, or what the caller gives for these."""
         assert len(inputs) == self._count
         self.values[: self._count] = inputs
+        if places is not None:
+            self._placed.update(taken(places, self.plan))
         self._make()
 
     def refill(self, given: Sequence[Any]) -> None:
@@ -170,9 +146,10 @@ class Frame:
         self._make()
 
     def _make(self) -> None:
-        values = self.values
+        values, placed = self.values, self._placed
         for number, empty, shape, dtype in self._made:
-            values[number] = empty(shape, dtype)
+            given = placed.get(number) if placed else None
+            values[number] = empty(shape, dtype) if given is None else given
         for slot in self._others:  # an alias behind what it shows
             if slot.root is not None:
                 values[slot.number] = self._alias(slot)
@@ -193,9 +170,14 @@ class Frame:
         lasting, taken, array = self.lasting, None, np.ndarray
         for at in self._dynamic:
             value = results[at]
+            if self._placed and value is self._placed.get(outputs[at]):
+                continue
             if value.__class__ is array:
                 if getrefcount(value) <= ALONE and (value.base is None or shows_alone(value)):
                     continue  # nobody else knows it, as nobody does most
+                if len(self._dynamic) == 1 and shows_one_of(value, values[: self._count]):
+                    results[at] = value.copy()
+                    continue
             elif value.__class__ is list and are_maps(value):
                 results[at] = value.copy()
                 continue
@@ -284,6 +266,8 @@ class Frame:
             self._caller.options = None
         if self._held:
             self._held.clear()
+        if self._placed:
+            self._placed.clear()
 
     def _result(self, slot: Slot) -> Any:
         native = self.values[slot.number]

@@ -11,9 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from sys import maxsize
 from typing import Any
 
 import numpy as np
+
+from onnxplug.contract.memory import HOST
+from onnxplug.plan.steps import Slot
 
 LARGE = 1 << 20
 """Bytes from which on a result's memory is kept."""
@@ -114,6 +118,21 @@ class Lender:
             self._held += block.nbytes
         while self._held > self._kept:
             self._held -= self._free.pop(0).nbytes
+
+
+def makes_of(fresh: Sequence[Slot], lender: Lender | None) -> list[Made]:
+    """How a run makes the arrays of its fresh results in host memory, by slot. MemoryError for one that none can hold."""
+    made: list[Made] = [
+        (s.number, np.empty, s.spec.shape, s.spec.dtype)
+        for s in fresh if s.root is None and s.device == HOST and s.spec
+    ]  # fmt: skip
+    for number, _, shape, dtype in made:
+        if math.prod(max(n, 1) for n in shape) * dtype.itemsize > maxsize:  # as NumPy counts, an empty one too
+            value = next(s.value for s in fresh if s.number == number)
+            raise MemoryError(
+                f"{'a result' if value is None else repr(value.name)} of shape {list(shape)} has no room in memory"
+            )
+    return made if lender is None else lender.serves(made)
 
 
 def shows_loan(view: np.ndarray, root: np.ndarray) -> bool:

@@ -10,10 +10,28 @@ from typing import Any
 
 import numpy as np
 
+from onnxplug.contract.types import SequenceType, TensorType
+from onnxplug.plan.steps import Form, Keep, Plan, Slot
 from onnxplug.run.lender import shows_loan
 
 _ALONE = 3
 """References to an array that only one other object knows: that object, a name, and who counts."""
+
+
+def to_own(plan: Plan) -> list[int]:
+    """Positions of the results that may show bytes of something else: none where all results of unknown shape are tensors that If, Loop
+    and Scan made, which are in memory of their own. Sequences come first: what they hold may be a result too."""
+    dynamic = [at for at, number in enumerate(plan.outputs) if plan.slots[number].keep is Keep.DYNAMIC]
+    slots = {plan.slots[plan.outputs[at]] for at in dynamic}
+    made = {n for step in plan.steps if step.form is Form.CONTROL for n in step.outs}
+    own = all(s.number in made and s.value is not None and isinstance(s.value.type, TensorType) for s in slots)
+    if own and len(slots) == len(dynamic):
+        return []
+    return sorted(dynamic, key=lambda at: not _is_sequence(plan.slots[plan.outputs[at]]))
+
+
+def _is_sequence(slot: Slot) -> bool:
+    return slot.value is not None and isinstance(slot.value.type, SequenceType)
 
 
 def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
@@ -30,6 +48,18 @@ def own(value: Any, lasting: Set[int], taken: set[int]) -> Any:
         return value.copy()
     taken.add(key)
     return value
+
+
+def shows_one_of(value: np.ndarray, given: Iterable[Any]) -> bool:
+    """Whether an array is one of these values, an item of one, or a view of either. Where one array is asked about, this takes less
+    than the sets that tell it of many."""
+    base = value.base
+    for other in given:
+        if value is other or (base is not None and base is other):
+            return True
+        if other.__class__ is list and any(value is item or (base is not None and base is item) for item in other):
+            return True
+    return False
 
 
 def begun(value: list[Any], given: Iterable[Any]) -> int:

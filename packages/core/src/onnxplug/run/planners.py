@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnxplug._uncollected import uncollected
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.kernels import TensorSpec
 from onnxplug.contract.logs import Log
@@ -18,7 +19,7 @@ from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.value import Value
 from onnxplug.place.units import PlacedGraph
 from onnxplug.plan import Plan, Planner
-from onnxplug.plan.infer import Inference
+from onnxplug.plan.specs import Memory
 
 if TYPE_CHECKING:
     from onnxplug.run.runtime import Runtime
@@ -34,26 +35,27 @@ class Planners:
 
     def __init__(self, placed: PlacedGraph, runtime: Runtime) -> None:
         self._placed, self._runtime = placed, runtime
-        self._own = Planner(placed, runtime.bound, runtime.evaluate_again)
+        self._own = _planner(placed, runtime)
         self._others: dict[frozenset[tuple[Node, bool]], Planner] = {}
-        self._inference = Inference() if runtime.place_again is not None and _may_decide(placed.graph) else None
+        self._decides = runtime.place_again is not None and _may_decide(placed.graph)
 
     def plan(self, inputs: Sequence[TensorSpec | None] | None) -> Plan:
         """As ``Planner.plan``."""
-        return self._planner(inputs).plan(inputs)
+        with uncollected():  # what a plan is made of stays, and to collect everything may take longer than to make it
+            return self._planner(inputs).plan(inputs)
 
     def placed(self) -> Iterator[PlacedGraph]:
         """All placements there are."""
         yield from {id(p.placed): p.placed for p in (self._own, *self._others.values())}.values()
 
     def _planner(self, inputs: Sequence[TensorSpec | None] | None) -> Planner:
-        if self._inference is None or inputs is None:
+        if not self._decides or inputs is None:
             return self._own
         placed, runtime = self._placed, self._runtime
         given = dict(zip((v for v, _ in (*placed.inputs, *placed.captures)), inputs, strict=True))
         from onnxplug.plan.bodies import decisions  # few models have conditions that shapes decide
 
-        decided = decisions(placed.graph, given, self._inference, runtime.evaluate_again)
+        decided = decisions(placed.graph, given, self._own.memory.inference, runtime.evaluate_again)
         if not decided:
             return self._own
         key = frozenset(decided.items())
@@ -75,7 +77,11 @@ class Planners:
                 "graph '%s' branches in each run, its branches do not fit into it: %s", placed.graph.name, error
             )
             return self._own
-        return Planner(anew, runtime.bound, runtime.evaluate_again)
+        return _planner(anew, runtime)
+
+
+def _planner(placed: PlacedGraph, runtime: Runtime) -> Planner:
+    return Planner(placed, runtime.bound, runtime.evaluate_again, Memory(placed.graph.identity))
 
 
 def _may_decide(graph: Graph) -> bool:

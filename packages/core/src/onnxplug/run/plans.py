@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MAX_PLANS = 16
 """Plans for one signature of shapes each that a graph keeps; the least recently used is dropped."""
-MAX_SEEN = 256
-"""Signatures without a plan of their own whose runs are counted."""
 OF_BODY = 128
 """``MAX_PLANS`` of a nested graph: what a loop carries may grow from trip to trip."""
 
@@ -111,12 +109,13 @@ class Plans:
             return planned
 
     def _deserves_plan(self, key: Signature) -> bool:
-        """Whether a signature gets a plan: the first ones do, later ones when they come for the third time. Those of a growing sequence
-        never come again: they are run by the shape-generic plan."""
+        """Whether a signature gets a plan: the first ones do, later ones when they come for the third time before as many others as there
+        are plans did. Those of a growing sequence, which come again with the next one, would have lost their plans by then: they are
+        run by the shape-generic plan."""
         if self._specialised < self.most:
             return True
         self._seen[key] = self._seen.pop(key, 0) + 1
-        while len(self._seen) > MAX_SEEN:
+        while len(self._seen) > self.most:
             self._seen.popitem(last=False)
         if self._seen[key] < 3:
             return False

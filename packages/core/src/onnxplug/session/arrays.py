@@ -14,15 +14,25 @@ from onnxplug.session import dlpack
 
 def tensor_array(value: Any, not_numeric: str) -> np.ndarray:
     """``value`` as a C-contiguous array in native byte order, itself where it is one. RuntimeError with ``not_numeric``
-    for what is not an array or holds strings, and for a dtype that ONNX does not have.
+    for what is not an array or holds text or times, and for a dtype that ONNX does not have.
     """
-    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUST":
+    if not isinstance(value, np.ndarray) or not _is_numeric(value.dtype):
         raise RuntimeError(not_numeric)
     check_dtype(value.dtype)
     if type(value) is np.ndarray and value.flags.c_contiguous and value.dtype.isnative:
         return value
     native = value.dtype.newbyteorder("=") if value.dtype.kind in "iufc" else value.dtype
     return np.ascontiguousarray(value, dtype=native).reshape(value.shape)
+
+
+def is_text(dtype: np.dtype) -> bool:
+    """Whether arrays of this dtype hold strings, void included, structured as well: onnxruntime takes all of it as text."""
+    return dtype.kind in "OUST" or issubclass(dtype.type, np.void)
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    """Whether the numbers of this dtype may make a value: onnxruntime counts times among what is text."""
+    return not is_text(dtype) and dtype.kind not in "Mm"
 
 
 def host_memory(dims: Sequence[int], dtype: np.dtype) -> np.ndarray:
@@ -51,7 +61,7 @@ def check_dtype(dtype: np.dtype) -> str:
 
 def element_dtype(element_type: Any, strings: str) -> np.dtype:
     """The dtype of a NumPy type or TensorProto.DataType number; RuntimeError with ``strings`` where it holds
-    strings.
+    text or times.
     """
     if isinstance(element_type, int):
         if element_type not in ELEMENT_NAMES:
@@ -62,7 +72,7 @@ def element_dtype(element_type: Any, strings: str) -> np.dtype:
             dtype = np.dtype(element_type)
         except TypeError as error:
             raise RuntimeError(f"Not a valid numpy type: {error}") from None
-    if dtype.kind in "OUST":
+    if not _is_numeric(dtype):
         raise RuntimeError(strings)
     check_dtype(dtype)
     return dtype

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from onnxplug.session.arrays import check_dtype, tensor_array
+from onnxplug.session.arrays import check_dtype, is_text, tensor_array
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.sparse import SparseTensor
 
@@ -28,7 +28,8 @@ def convert(name: str, declared: ValueType | None, value: Any) -> Typed:
     where elements are made from it.
     """
     if isinstance(value, np.ndarray | np.generic):  # NumPy scalars are taken as 0-d arrays, which onnxruntime refuses
-        return _tensor(declared, np.asarray(value))
+        made = tensor_of(declared, np.asarray(value))
+        return made._replace(value=_ready(made.value))
     if isinstance(value, OrtValue):
         return Typed(_ready(value._payload), value._type)
     if isinstance(declared, OptionalType):
@@ -55,6 +56,8 @@ def strings(array: np.ndarray) -> np.ndarray:
     """
     if array.dtype.kind in "UT":
         return np.array(array.astype(object), order="C")
+    if array.dtype.names and array.dtype.hasobject:
+        raise RuntimeError(f"Structured arrays with references hold no text: {array.dtype}")
     plain = array if array.dtype.names is None else np.ascontiguousarray(array).view(f"V{array.dtype.itemsize}")
     flat = plain.ravel().tolist()
     if array.dtype.kind in "SV":
@@ -66,12 +69,8 @@ def strings(array: np.ndarray) -> np.ndarray:
     return made.reshape(array.shape)
 
 
-def is_text(dtype: np.dtype) -> bool:
-    """Whether arrays of this dtype hold strings, void included, structured as well: onnxruntime takes all of it as text."""
-    return dtype.kind in "OUST" or issubclass(dtype.type, np.void)
-
-
-def _tensor(declared: ValueType | None, array: np.ndarray) -> Typed:
+def tensor_of(declared: ValueType | None, array: np.ndarray) -> Typed:
+    """An array as it is fed. Text becomes ``str`` objects only where that is declared; elsewhere it is refused for its type anyway."""
     if is_text(array.dtype):
         wanted = declared_tensor(declared)
         use = strings(array) if wanted is not None and wanted.element == "string" else np.asarray(array)
@@ -80,7 +79,7 @@ def _tensor(declared: ValueType | None, array: np.ndarray) -> Typed:
     wanted = declared_tensor(declared)
     if element.startswith("complex") and (wanted is None or wanted.element != element):
         raise RuntimeError(f"Numpy_type {array.dtype.num} can't be converted to MLDataType.")
-    return Typed(_ready(tensor_array(array, "")), TensorType(element, array.shape))
+    return Typed(tensor_array(array, ""), TensorType(element, array.shape))
 
 
 def _ready(payload: Any) -> Any:
@@ -123,10 +122,10 @@ def _array_from_list(declared: TensorType, values: list[Any]) -> np.ndarray:
 def _member_tensor(declared: TensorType, value: Any) -> np.ndarray:
     if not isinstance(value, np.ndarray):
         raise RuntimeError("CreateSequenceOfTensors: Input is not a tensor")
-    array, type_ = _tensor(declared, value)
+    array, type_ = tensor_of(declared, value)
     if not isinstance(type_, TensorType) or type_.element != declared.element:
         raise RuntimeError("TensorSeq: tensor to be added has a different data type.")
-    return array  # type: ignore[no-any-return]
+    return _ready(array)  # type: ignore[no-any-return]
 
 
 def _from_dict(name: str, declared: ValueType | None, values: dict[Any, Any]) -> Typed:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,14 @@ import numpy as np
 from onnxplug.contract.errors import RuntimeException
 from onnxplug.contract.memory import HOST
 from onnxplug.place import PlacedGraph
-from onnxplug.run import DeviceArray, GraphRunner, Memories
+from onnxplug.run import DeviceArray, GraphRunner, Memories, Places, places_for
 from onnxplug.session.arguments import recording_id
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.handed import handed, may_differ, viewed_as
 from onnxplug.session.hooks import hooks
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import NodeArg, declared
-from onnxplug.session.options import RunOptions
+from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.pipeline import Built
 from onnxplug.session.promised import watched
 from onnxplug.session.selection import Selection
@@ -41,7 +41,9 @@ _NO_SYNC = "disable_synchronize_execution_providers"
 class Engine:
     """Runs the built model. Nothing of it changes but ``profile``, which is dropped when profiling ends."""
 
-    def __init__(self, built: Built, selection: Selection, log: Logger, profile: Profile | None) -> None:
+    def __init__(
+        self, built: Built, selection: Selection, log: Logger, profile: Profile | None, options: SessionOptions
+    ) -> None:
         main = built.placement.main
         self.built, self.selection, self.profile, self._log = built, selection, profile, log
         built.runtime.profile = profile
@@ -49,6 +51,8 @@ class Engine:
         self.lifetime = Lifetime(built, selection, log)
         specs = [InputSpec(v.name, declared(v), v.default is None, bool(v.consumers)) for v in self.inputs]
         self.feeds = Feeds(specs, self.lifetime)
+        lent = (*options._initializers.values(), *options._external_initializers.values())
+        self._lent = [value._payload for value in lent]
         self.output_names = [v.name for v in built.graph.outputs]
         self._positions = {name: at for at, name in enumerate(self.output_names)}
         self._output_types = [v.type for v in built.graph.outputs]
@@ -70,21 +74,30 @@ class Engine:
         )  # fmt: skip
         """Whether a run without options that matter here is the graph's run and nothing else."""
 
-    def run(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
-        """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays.
-        RuntimeException for want of memory."""
+    def run(
+        self,
+        inputs: list[Any],
+        names: Sequence[str],
+        options: RunOptions | None,
+        host: bool,
+        places: Places | None = None,
+    ) -> list[Any]:
+        """Results for inputs in declared order; with ``host`` those on a device are brought to NumPy arrays. ``places`` are taken where
+        they can be. RuntimeException for want of memory."""
         try:
             told = options is not None and (options._config_entries or options.only_execute_path_to_fetches)
             if self._bare and not (told or self.profile) and DeviceArray not in map(type, inputs):
-                results = self._call(inputs, options)
+                results = self._call(inputs, options, places)
                 return results if names is self.output_names else self._named(results, names)
             if not (self._starts or self._ends or self._serial or self.profile or told):
-                return self._execute(inputs, names, options, host)
-            return self._guarded(inputs, names, options, host)
+                return self._execute(inputs, names, options, host, places)
+            return self._guarded(inputs, names, options, host, places)
         except MemoryError as error:
             raise RuntimeException(f"Failed to allocate memory for the run: {error}") from error
 
-    def _guarded(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
+    def _guarded(
+        self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool, places: Places | None
+    ) -> list[Any]:
         """A run with everything around it: one at a time where a provider asks for that, providers' hooks, the
         profile, memory given back."""
         start, profile = time.perf_counter_ns(), self.profile
@@ -98,7 +111,7 @@ class Engine:
                 for begin in self._starts:
                     begin(options)
                 with contextlib.nullcontext() if profile is None else profile.stage("SequentialExecutor::Execute"):
-                    results = self._execute(inputs, names, options, host)
+                    results = self._execute(inputs, names, options, host, places)
             except BaseException as error:
                 self._end(options, error)
                 raise
@@ -124,7 +137,9 @@ class Engine:
         if failures and error is None:
             raise failures[0]
 
-    def _execute(self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool) -> list[Any]:
+    def _execute(
+        self, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool, places: Places | None
+    ) -> list[Any]:
         partial = options is not None and options.only_execute_path_to_fetches and list(names) != self.output_names
         runner = self._partial_runner(tuple(names)) if partial else self.built.runner
         held, natives = ((), inputs) if self._plain and DeviceArray not in map(type, inputs) else self._bring(inputs)
@@ -132,7 +147,7 @@ class Engine:
         if self.capture is not None and not partial and graph_id is not None:
             results = self.capture.run(graph_id, runner, natives, options)
         else:
-            results = (runner.run if partial else self._call)(natives, options)
+            results = runner.run(natives, options) if partial else self._call(natives, options, places)
         if host or options is None or options._config_entries.get(_NO_SYNC) != "1":
             for sync in self._syncs:
                 sync()
@@ -215,6 +230,10 @@ class Engine:
     def output_args(self) -> list[NodeArg]:
         """As ``node_args``, of the outputs."""
         return [NodeArg(v.name, v.told or declared(v)) for v in self.built.graph.outputs]
+
+    def places(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Places | None:
+        """Where a run on these inputs may write results at once, if arrays are given for some outputs, by name."""
+        return places_for(inputs, {self._positions[name]: array for name, array in given.items()}, self._lent)
 
     def type_of(self, name: str) -> ValueType | None:
         """An output's declared type."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.records import record
-from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from onnxplug.contract.types import MapType, OptionalType, SequenceType, TensorType, ValueType
 
 if TYPE_CHECKING:
     from onnxplug.session.conversion import Typed
@@ -69,7 +69,11 @@ class Feeds:
                     value = self._held(value)
                 if value is None or value.flags.num & _READY != _READY:
                     return self._thorough(feed)
-                if value.dtype is not dtype:
+                if dtype is _OBJECT:
+                    value = _texts(value)
+                    if value is None:
+                        return self._thorough(feed)
+                elif value.dtype is not dtype:
                     if value.dtype != dtype:
                         return self._thorough(feed)
                     # equal ones are two where an array was unpickled, or a result is of ``long long``
@@ -83,8 +87,6 @@ class Feeds:
                     for axis, size in fixed:
                         if value.shape[axis] != size:
                             return self._thorough(feed)
-                if dtype is _OBJECT and not _are_texts(value):
-                    return self._thorough(feed)
                 values[index] = value
             for index, name, ready in self._others:
                 made = ready(feed[name])
@@ -112,6 +114,7 @@ class Feeds:
         return value._payload if type(value._payload) is np.ndarray else None
 
     def _thorough(self, feed: Mapping[str, Any]) -> list[Any]:
+        from onnxplug.session.comparison import check
         from onnxplug.session.conversion import convert
         from onnxplug.session.ortvalue import OrtValue
 
@@ -128,7 +131,7 @@ class Feeds:
         for name in sorted(converted, reverse=True):
             if name not in self._specs:
                 raise InvalidArgument(f"Invalid input name: {name}")
-            _check(self._specs[name], converted[name])
+            check(self._specs[name], converted[name])
         return [self._value(name, converted) for name in self._specs]
 
     def _value(self, name: str, converted: Mapping[str, Typed]) -> Any:
@@ -165,8 +168,9 @@ def _other_checks(inputs: Sequence[InputSpec]) -> tuple[Any, ...]:
             continue
         if isinstance(type_, MapType) and element.element in _PLAIN:
             checks.append((index, spec.name, partial(_ready_map, _PLAIN[type_.key], _PLAIN[element.element])))
-        elif isinstance(type_, SequenceType) and element.element != "string":
-            checks.append((index, spec.name, partial(_ready_sequence, element.dtype)))
+        elif isinstance(type_, SequenceType):
+            ready = _ready_texts if element.element == "string" else partial(_ready_sequence, element.dtype)
+            checks.append((index, spec.name, ready))
     return tuple(checks)
 
 
@@ -189,9 +193,28 @@ def _ready_sequence(dtype: np.dtype, value: Any) -> list[Any] | None:
     return [item if item.dtype is dtype else item.view(dtype) for item in value]
 
 
-def _are_texts(array: np.ndarray) -> bool:
-    """Whether all elements of an object array are ``str``, and no subclass of it."""
-    return _TEXT.issuperset(map(type, array.tolist() if array.ndim == 1 else array.ravel().tolist()))
+def _ready_texts(value: Any) -> list[Any] | None:
+    if value.__class__ is not list:
+        return None
+    made = []
+    for item in value:
+        made.append(_texts(item) if type(item) is np.ndarray and item.flags.num & _READY == _READY else None)
+        if made[-1] is None:
+            return None
+    return made
+
+
+def _texts(array: np.ndarray) -> np.ndarray | None:
+    """A C-contiguous array as one of ``str`` objects; None where NumPy does not say so and an element is anything else, a
+    subclass included."""
+    dtype = array.dtype
+    if dtype.char == "U":
+        return array.astype(_OBJECT)
+    if dtype is not _OBJECT:
+        if dtype != _OBJECT:
+            return None
+        array = array.view(_OBJECT)
+    return array if _TEXT.issuperset(map(type, array.tolist() if array.ndim == 1 else array.ravel().tolist())) else None
 
 
 def check_outputs(names: Sequence[Any], declared: Sequence[str]) -> None:
@@ -226,61 +249,3 @@ def resolve_outputs(output_names: Any, declared: Sequence[str]) -> Sequence[str]
         if name not in declared:
             raise InvalidArgument(f"Invalid output name:{name}")
     return names
-
-
-def _check(spec: InputSpec, typed: Typed) -> None:
-    """Whether a converted value fits its declaration: kind of type, element type, rank, fixed dimensions."""
-    if typed.value is None:
-        return
-    from onnxplug.session.conversion import declared_tensor
-
-    wanted, actual = spec.type, typed.type
-    tensor = declared_tensor(wanted)
-    if isinstance(actual, TensorType) and tensor is not None:
-        if actual.element != tensor.element:
-            raise InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({tensor})")
-        _check_shape(spec.name, typed.value.shape, tensor)
-    elif isinstance(actual, TensorType):
-        number = _general_kind(wanted)
-        raise InvalidArgument(f"input with name: '{spec.name}' expected to be of type: {number} but received a tensor")
-    elif (
-        isinstance(actual, SparseTensorType)
-        and isinstance(wanted, SparseTensorType)
-        and actual.element == wanted.element
-    ):
-        _check_shape(spec.name, typed.value.dense_shape(), TensorType(wanted.element, wanted.shape))
-    elif str(actual) != str(wanted.element if isinstance(wanted, OptionalType) else wanted):
-        if str(actual).startswith("seq(tensor") and tensor is not None:
-            raise InvalidArgument(
-                f"input with name: '{spec.name}' expected to be of type: 2 but received a tensor sequence"
-            )
-        raise InvalidArgument(f"Unexpected input data type. Actual: (({actual})) , expected: (({wanted}))")
-
-
-def _check_shape(name: str, shape: Sequence[int], declared: TensorType) -> None:
-    if not declared.shape:
-        return
-    if len(shape) != len(declared.shape):
-        raise InvalidArgument(
-            f"Invalid rank for input: {name} Got: {len(shape)} Expected: {len(declared.shape)}"
-            " Please fix either the inputs/outputs or the model."
-        )
-    wrong = [
-        f" index: {axis} Got: {size} Expected: {dim}\n"
-        for axis, (size, dim) in enumerate(zip(shape, declared.shape, strict=True))
-        if isinstance(dim, int) and size != dim
-    ]
-    if wrong:
-        raise InvalidArgument(
-            f"Got invalid dimensions for input: {name} for the following indices\n{''.join(wrong)}"
-            " Please fix either the inputs/outputs or the model."
-        )
-
-
-def _general_kind(type_: ValueType) -> int:
-    """onnxruntime's number of a type's kind, as its message shows it."""
-    if isinstance(type_, OptionalType):
-        return 5
-    if isinstance(type_, SparseTensorType):
-        return 4
-    return 3 if str(type_).startswith("seq(tensor") else 1

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.model_io import ModelMetadata, NodeArg
+from onnxplug.session.model_io import ModelMetadata, NodeArg, declared
 from onnxplug.session.options import SessionOptions
 
 if TYPE_CHECKING:
+    from onnxplug.contract.types import ValueType
     from onnxplug.session.engine import Engine
     from onnxplug.session.ep_devices import OrtEpAssignedSubgraph, OrtEpDevice
     from onnxplug.session.explain import Explanation
@@ -191,5 +192,5 @@ class Inspection:
     _providers = property(get_providers)
     _provider_options = property(get_provider_options)
 
-    def _io_names(self) -> tuple[list[str], list[str]]:
-        return [v.name for v in self._engine.inputs], self._engine.output_names
+    def _feedable(self) -> dict[str, ValueType]:
+        return {v.name: declared(v) for v in self._engine.inputs}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract.records import record
+from onnxplug.contract.types import TensorType
 from onnxplug.session.addresses import at_address
-from onnxplug.session.arrays import tensor_array
+from onnxplug.session.conversion import tensor_of
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.handed import handed
 from onnxplug.session.ortvalue import OrtValue
@@ -19,16 +20,17 @@ from onnxplug.session.vector import OrtValueVector
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from onnxplug.contract.types import ValueType
     from onnxplug.session.extension_binding import SessionIOBinding
 
-_NUMERIC_ONLY = "Only binding non-string Tensors is currently supported"
+_HOST = OrtDevice.make("cpu", 0)
 
 
 class BoundSession(Protocol):
     """What a binding asks of its session."""
 
-    def _io_names(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Names of everything that can be fed, and of the outputs."""
+    def _feedable(self) -> Mapping[str, ValueType]:
+        """The declared type of everything that can be fed, by name."""
 
 
 @record(slots=True)
@@ -68,18 +70,24 @@ class IOBinding:
         session = getattr(session, "_whole", session)  # of an extension class's session, the one it stands for
         self._session = session
         self._made_for = getattr(session, "_engine", None)  # set_providers makes the session anew, and bindings void
-        self._feedable = frozenset(session._io_names()[0])
+        self._feedable = session._feedable()
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OutputBinding] = {}
         self._latest: Bound | None = None
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
-        """Bind an array. It is read at each run, so later changes to it count (a non-contiguous one is copied now)."""
+        """Bind an array. It is read at each run, so later changes to it count (a non-contiguous one is copied now).
+        RuntimeError for inputs that are text or no tensors.
+        """
         if self._known(name) not in self._feedable:
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         if not isinstance(arr_on_cpu, np.ndarray):
             raise RuntimeError("Unable to create OrtValue from the given python object")
-        self._inputs[name] = OrtValue._wrap(tensor_array(arr_on_cpu, _NUMERIC_ONLY))
+        declared = self._feedable[name]
+        if not isinstance(declared, TensorType) or declared.element == "string":
+            kind = "non-string Tensors" if isinstance(declared, TensorType) else "Tensors"
+            raise RuntimeError(f"Only binding {kind} is currently supported")
+        self._inputs[name] = OrtValue._wrap(*tensor_of(declared, arr_on_cpu))
         self._latest = None
 
     def bind_input(
@@ -208,7 +216,7 @@ class IOBinding:
 def _device_of(value: OrtValue) -> OrtDevice:
     payload = value._payload
     if payload is None or isinstance(payload, np.ndarray) or not hasattr(payload, "to_host"):
-        return OrtDevice.make("cpu", 0)
+        return _HOST
     return OrtDevice.make(payload.device.kind, payload.device.id)
 
 

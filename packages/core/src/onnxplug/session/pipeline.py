@@ -102,6 +102,7 @@ def _optimized(opened: Opened, options: SessionOptions, optimizer: Optimizer, lo
     if isinstance(model, Recalled):
         optimizer.removed.update(model.removed)
         return model.graph
+    beside = [] if opened.shelf is None else opened.shelf.beside(model)
     with stage("graph_building"):
         graph = read(model, options, opened.schemas)
         for remark in graph.remarks:
@@ -109,7 +110,7 @@ def _optimized(opened: Opened, options: SessionOptions, optimizer: Optimizer, lo
     with stage("graph_optimization"):
         optimizer(graph)
         if opened.shelf is not None:
-            opened.shelf.put(graph, optimizer.removed, model)
+            opened.shelf.put(graph, optimizer.removed, model, beside)
     return graph
 
 

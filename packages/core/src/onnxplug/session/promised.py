@@ -12,8 +12,9 @@ from onnxplug.contract.types import TensorType
 if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
     from onnxplug.graph.value import Value
+    from onnxplug.run import Places
 
-Run = Callable[[Sequence[Any], Any], list[Any]]
+Run = Callable[[Sequence[Any], Any, "Places | None"], list[Any]]
 
 
 def watched(run: Run, outputs: Sequence[Value], log: Logger) -> Run:
@@ -28,8 +29,8 @@ def watched(run: Run, outputs: Sequence[Value], log: Logger) -> Run:
     if not noted:
         return run
 
-    def checked(inputs: Sequence[Any], options: Any) -> list[Any]:
-        results = run(inputs, options)
+    def checked(inputs: Sequence[Any], options: Any, places: Places | None) -> list[Any]:
+        results = run(inputs, options, places)
         for at, name, type_, expected in noted:
             shape: Any = getattr(results[at], "shape", expected)
             if shape != expected and log.isEnabledFor(WARNING) and not _fits(shape, expected):

@@ -103,25 +103,36 @@ class Shelf:
             return None
         from onnxplug.graph.snapshot import thaw
 
-        frozen, removed, about = marshal.loads(blob)
+        frozen, removed, about, beside = marshal.loads(blob)
+        if any(self._state(location) != state for location, state in beside):
+            return None
         graph = thaw(frozen, schemas, self.folder, self.origin)
         graph.identify(self._identity(blob))
         return Recalled(graph, removed, about, self)
 
-    def put(self, graph: Graph, removed: Mapping[str, str], model: Model) -> None:
-        """Keep a graph that is not placed yet, unless parts of it are had from the model alone."""
-        from onnxplug.graph.external import has_external_data
+    def beside(self, model: Model) -> list[tuple[str, Any]]:
+        """The files with external data of a model, as they are now: None for one that was written to just now."""
+        from onnxplug.graph.external import external_locations
+
+        return [(location, self._state(location)) for location in sorted(external_locations(model.proto))]
+
+    def put(self, graph: Graph, removed: Mapping[str, str], model: Model, beside: list[tuple[str, Any]]) -> None:
+        """Keep a graph that is not placed yet, unless parts of it are had from the model alone; ``beside``: what was said of external data
+        before they were read."""
         from onnxplug.graph.snapshot import Unfit, freeze
 
-        if model.origin != self.origin or has_external_data(model.proto):
-            return  # another file meanwhile; files of their own, which change on their own
+        if model.origin != self.origin or any(state is None or state != self._state(at) for at, state in beside):
+            return  # other files meanwhile
         try:
-            data: Any = (freeze(graph), dict(removed), model.about)
+            data: Any = (freeze(graph, self.origin), dict(removed), model.about, beside)
             blob = marshal.dumps(data)
         except (Unfit, ValueError, MemoryError, *STATUS_ERRORS):
             return  # nested too deep, or damaged data, of which is told where it is needed
         self.cache.put(self.name, blob)
         graph.identify(self._identity(blob))
+
+    def _state(self, location: str) -> Any:
+        return _state(os.path.join(self.folder, location))
 
     def _identity(self, blob: bytes) -> str:
         """What the graph is known as: all it follows from, and itself, as another process may have named its parts otherwise."""
@@ -159,6 +170,12 @@ def _identity(source: str | bytes) -> tuple[Origin, Any] | None:
         found = blake2b(source, digest_size=32).hexdigest() if len(source) <= _LARGEST else None
         return None if found is None else (BytesOrigin(source), found)
     path = absolute(source)
+    state = _state(path)
+    return None if state is None else (FileOrigin(path, *state[:2]), (os.fsencode(path), *state))
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """Size, time of the last change and what else tells a file from others; None where there is none, or it was written to just now."""
     try:
         state = os.stat(path)
     except (OSError, ValueError):
@@ -166,8 +183,7 @@ def _identity(source: str | bytes) -> tuple[Origin, Any] | None:
     latest = max(state.st_mtime_ns, state.st_ctime_ns)
     if latest > time.time_ns() - _SETTLED:
         return None
-    identity = os.fsencode(path), state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
-    return FileOrigin(path, state.st_size, state.st_mtime_ns), identity
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_dev, state.st_ino
 
 
 def _provider(instance: ProviderInstance) -> Any:

@@ -60,6 +60,8 @@ def value(engine: Engine, name: str, payload: Any) -> OrtValue:
 
 def _fill(value: OrtValue, result: Any, name: str) -> None:
     held = value._payload
+    if held is result:
+        return
     if (  # as nearly always: what fits is found out without spelling types
         held.__class__ is result.__class__ is np.ndarray
         and held.dtype is result.dtype

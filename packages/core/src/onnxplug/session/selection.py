@@ -46,11 +46,11 @@ def select(
 ) -> Selection:
     """Instances for the arguments of a session, the CPU provider last when it was not named.
 
-    A provider that exists but cannot be used here is skipped with a warning, as in onnxruntime; under
-    ``session.strict_providers=1`` it raises EPFail with the reason. RuntimeError for a name nobody knows and for
+    A provider that exists but cannot be used here, or whose ``create`` raises EPFail, is skipped with a warning, as in onnxruntime;
+    under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows and for
     options a provider refuses; ValueError for malformed arguments.
     """
-    names, options = check_and_normalize_provider_args(providers or None, provider_options, _Available())
+    names, options = check_and_normalize_provider_args(providers or None, provider_options, Available())
     if CPU in names and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(
             "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback "
@@ -63,9 +63,9 @@ def select(
         for name, given in zip(names, options, strict=True):
             try:
                 instances.append(create_instance(registry.spec(name), given, context))
-            except ProviderLookupError as error:
+            except (ProviderLookupError, EPFail) as error:
                 skipped[name] = _skipped(name, error, config)
-                log.warning("%s is skipped: %s", name, error)
+                log.warning("%s is skipped: %s", name, skipped[name])
         if CPU not in names:
             instances += _cpu(context, bool(instances))
     except BaseException:
@@ -74,7 +74,7 @@ def select(
     return Selection(tuple(instances), skipped)
 
 
-class _Available(Collection[str]):
+class Available(Collection[str]):
     """Names of the providers that can be used here; whether one can is asked of that one alone."""
 
     def __contains__(self, name: object) -> bool:
@@ -88,13 +88,14 @@ class _Available(Collection[str]):
         return len(registry.available_providers())
 
 
-def _skipped(name: str, error: ProviderLookupError, config: Mapping[str, str]) -> str:
+def _skipped(name: str, error: ProviderLookupError | EPFail, config: Mapping[str, str]) -> str:
     """Why a named provider is left out, where that is allowed."""
+    reason = error.text if isinstance(error, EPFail) else str(error)
     if config.get("session.strict_providers") == "1":
-        raise EPFail(f"{name} cannot be used: {error}") from error
+        raise EPFail(f"{name} cannot be used: {reason}") from error
     if name not in registry.all_providers():
         raise RuntimeError(f"Unknown Provider Type: {name}") from error
-    return str(error)
+    return reason
 
 
 def _cpu(context: SessionContext, optional: bool) -> list[ProviderInstance]:

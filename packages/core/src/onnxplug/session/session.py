@@ -5,27 +5,27 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onnxplug._uncollected import uncollected
-from onnxplug.contract.errors import EPFail, Fail, InvalidArgument, NoModel
+from onnxplug.contract.errors import EPFail, InvalidArgument, NoModel
 from onnxplug.plugins import observers_for
 from onnxplug.session import environment, forked
 from onnxplug.session.arguments import check_run_options, model_source, session_options, with_adapters
+from onnxplug.session.async_runs import AsyncRuns
 from onnxplug.session.entries import check_entries
-from onnxplug.session.feeds import check_outputs
 from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.settings import as_int
 from onnxplug.session.severity import SessionLog, is_severity
-from onnxplug.session.value_runs import ValueRuns
 
 if TYPE_CHECKING:
+    from onnxplug.run import Places
     from onnxplug.session.engine import Engine
 
 
-class InferenceSession(ValueRuns):
+class InferenceSession(AsyncRuns):
     """A model made ready to run on a list of providers.
 
     ``path_or_bytes``: a path or serialized model. ``providers``: names or (name, options) pairs in priority order; the
@@ -65,11 +65,10 @@ class InferenceSession(ValueRuns):
         except (ValueError, RuntimeError) as error:
             if not self._fallback or self._options._config_entries.get("session.strict_providers") == "1":
                 raise
-            from onnxplug.session.fallback import announce_fallback, fallback_for
+            from onnxplug.session.fallback import create_on_fallback
 
-            rest = fallback_for(providers)
-            announce_fallback(error, providers, rest)
-            self._create(rest, None)
+            create_on_fallback(self._create, error, providers)
+            self._fallback = False
         if self._options._config_entries.get("ep.context_enable") == "1":
             from onnxplug.session.ep_context import save_context
 
@@ -134,7 +133,7 @@ class InferenceSession(ValueRuns):
                 opened = open_model(self._source, options, selection)
             with stage("session_initialization"):
                 built = build(opened, options, selection, self._log, stage)
-                self._engine = Engine(built, selection, self._log, profile)
+                self._engine = Engine(built, selection, self._log, profile, options)
         except BaseException:
             close(selection.instances, self._log)
             raise
@@ -166,49 +165,10 @@ class InferenceSession(ValueRuns):
         names = engine.requested(output_names) if output_names else engine.output_names
         return engine.handed(self._run(engine, inputs, names, run_options, host=True), names)
 
-    def run_async(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Mapping[str, Any],
-        callback: Callable[[list[Any], Any, str], object],
-        user_data: Any,
-        run_options: RunOptions | None = None,
-    ) -> None:
-        """As ``run`` in a thread of its own, which calls ``callback(results, user_data, error)``: error is "" for a run
-        that succeeded, else its text, and then there are no results.
-
-        ValueError for missing feeds at once, InvalidArgument for a session with ``intra_op_num_threads`` 1.
-        """
-        if not callable(callback):
-            raise TypeError(f"run_async(): incompatible function arguments: expected a callable, got {callback!r}")
-        check_run_options(run_options)
-        engine = self._engine
-        engine.feeds.require(input_feed)
-        if environment.requested_threads(self._options) == 1:
-            raise InvalidArgument("intra op thread pool must have at least one thread for RunAsync")
-        try:
-            if isinstance(output_names, list | tuple):
-                check_outputs(output_names, engine.output_names)
-            names = engine.requested(output_names)
-            inputs = engine.feeds(with_adapters(input_feed, run_options))
-            refused = None
-        except (InvalidArgument, Fail) as error:  # what does not fit the model is for the callback
-            refused = error
-
-        def work() -> None:
-            try:
-                if refused is not None:
-                    raise refused
-                results, text = engine.handed(self._run(engine, inputs, names, run_options, host=True), names), ""
-            except Exception as error:
-                results, text = [], str(getattr(error, "text", error))
-            callback(results, user_data, text)
-
-        threading.Thread(target=work, name="onnxplug-run-async").start()
-
     def _run(
-        self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool
-    ) -> list[Any]:
+        self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool,
+        places: Places | None = None,
+    ) -> list[Any]:  # fmt: skip
         if not names:
             raise InvalidArgument("At least one output should be requested.")
         check_run_options(options)
@@ -216,7 +176,7 @@ class InferenceSession(ValueRuns):
             tell(session=self, options=options)
         try:
             try:
-                results = engine.run(inputs, names, options, host)
+                results = engine.run(inputs, names, options, host, places)
             except EPFail as error:
                 results = self._without(engine, error).run(inputs, list(names), options, host)
         except BaseException as error:
@@ -230,13 +190,15 @@ class InferenceSession(ValueRuns):
     def _without(self, engine: Engine, error: EPFail) -> Engine:
         """The engine that goes on without the provider that failed; raises the failure where there is no other."""
         failed = getattr(error, "provider", None)
-        rest = [i for i in engine.selection.instances if i.name != failed]
+        rest = [(i.name, i.option_strings) for i in engine.selection.instances if i.name != failed]
         if not self._fallback or failed is None or not rest:
             raise error
         with self._remaking:
             if self._engine is engine:  # else another thread was faster
-                self._log.warning("%s failed at run time, the session goes on without it: %s", failed, error.text)
-                self._create([(i.name, i.option_strings) for i in rest], None)
+                from onnxplug.session.fallback import announce_failed_run
+
+                announce_failed_run(error, engine.selection.names, [name for name, _ in rest], self._log)
+                self._create(rest, None)
             return self._engine
 
     # ---- lifetime

@@ -13,6 +13,7 @@ from onnxplug.session.inspection import Inspection
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from onnxplug.run import Places
     from onnxplug.session.device import OrtDevice
     from onnxplug.session.engine import Engine
     from onnxplug.session.iobinding import IOBinding
@@ -25,8 +26,9 @@ class Run(Protocol):
     """A session's run, observers told and a provider that fails replaced."""
 
     def __call__(
-        self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool
-    ) -> list[Any]: ...
+        self, engine: Engine, inputs: list[Any], names: Sequence[str], options: RunOptions | None, host: bool,
+        places: Places | None = None,
+    ) -> list[Any]: ...  # fmt: skip
 
 
 class ValueRuns(Inspection):
@@ -81,7 +83,9 @@ class ValueRuns(Inspection):
             else:
                 inputs = engine.feeds(bound.inputs)
                 bound.keep(inputs)
-            results = self._run(engine, inputs, names, run_options, host=False)
+            given = {output.name: output.value._payload for output in bound.outputs if output.value is not None}
+            places = engine.places(inputs, given) if given else None
+            results = self._run(engine, inputs, names, run_options, host=False, places=places)
             now = self._engine
             iobinding._store(
                 [deliver(now, output, result) for output, result in zip(bound.outputs, results, strict=True)]

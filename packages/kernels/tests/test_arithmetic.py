@@ -267,3 +267,16 @@ def test_slices_of_a_vector_are_its_elements(axis: int, sorted_: int) -> None:
     for mine, each in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(mine, each, strict=True)
     assert found[1].tolist() == ([5, 2, 0, 1] if sorted_ else [0, 1, 2, 5])
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_gelu_of_the_largest_number_is_finite(dtype: str, approximate: str) -> None:
+    x = np.array([ml_dtypes.finfo(dtype).max], dtype)
+    np.testing.assert_array_equal(run("Gelu", 20, x, approximate=approximate), x, strict=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_a_bound_of_clip_that_is_left_out_is_the_largest_finite_number(dtype: str) -> None:
+    x, largest = np.array([-np.inf, np.inf, np.nan], dtype), ml_dtypes.finfo(dtype).max
+    assert run("Clip", 13, x).tobytes() == np.array([-largest, largest, np.nan], dtype).tobytes()

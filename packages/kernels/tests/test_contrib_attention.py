@@ -226,10 +226,18 @@ def test_counts_of_new_rows_that_do_not_fit(counts: list[int], lengths: list[int
         run("GroupQueryAttention", inputs, num_heads=2, kv_num_heads=2)
 
 
-def test_a_total_length_below_that_of_the_new_rows() -> None:
+@pytest.mark.parametrize(
+    ("total", "words"),
+    [
+        (2, "must be at least kv_sequence_length"),
+        (5, "must equal past_sequence_length \\+ kv_sequence_length .* Got total_sequence_length=5"),
+        ([3, 3], "tensor must be of one element"),
+    ],
+)
+def test_a_total_length_that_is_not_that_of_old_and_new_rows(total: int | list[int], words: str) -> None:
     q = normal(1, 3, 16)
-    sizes = [np.array([2], np.int32), np.array(2, np.int32)]
-    with pytest.raises(ValueError, match="total_sequence_length must be at least kv_sequence_length"):
+    sizes = [np.array([2], np.int32), np.array(total, np.int32)]
+    with pytest.raises(ValueError, match=f"total_sequence_length {words}"):
         run("GroupQueryAttention", [q, q, q, None, None, *sizes], num_heads=2, kv_num_heads=2)
 
 

@@ -192,6 +192,11 @@ def test_scales_and_zero_points_of_other_blocks(scales: tuple[int, ...], zeros: 
         run("GatherBlockQuantized", operands, block_size=16)
 
 
+def test_nothing_is_taken_from_blocks_of_numbers() -> None:
+    operands = [np.zeros((20, 16), np.uint8), np.zeros((2, 0), np.int64), np.ones((20, 2), F)]
+    assert run("GatherBlockQuantized", operands, block_size=16)[0].shape == (2, 0, 32)
+
+
 def test_weights_of_four_bits() -> None:
     """Column 0 holds 0..15 from the low half of each byte on, with zero point 8."""
     packed = np.array([[[0x10, 0x32, 0x54, 0x76, 0x98, 0xBA, 0xDC, 0xFE]]], np.uint8)

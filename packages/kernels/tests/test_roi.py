@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from typing import Any
 
-from onnxplug_kernels.ops.roi import max_roi_pool
+import numpy as np
+import pytest
+
+from onnxplug_kernels.ops.roi import max_roi_pool, roi_align
 
 
 def test_bins_end_where_float32_has_it() -> None:
@@ -20,3 +24,23 @@ def test_corners_are_rounded_away_from_zero() -> None:
     x = np.arange(1, 7, dtype=np.float32).reshape(1, 1, 1, 6)
     y = max_roi_pool(np, x, np.array([[0, -5, 0, 5, 0]], np.float32), pooled_shape=[1, 2], spatial_scale=0.5)
     assert y.reshape(-1).tolist() == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("pixel", "region", "ratio", "expected"),
+    [
+        ((3, 3), [0, 0, 2, 2], 1, [[1, 1], [1, 1]]),
+        ((3, 3), [1, 1, 3, 3], 2, [[1, 1], [1, math.inf]]),
+        ((1, 1), [0, 0, 2, 2], 2, [[math.nan, math.nan], [math.nan, math.inf]]),
+        ((0, 2), [0, 0, 2, 2], 1, [[1, math.nan], [1, 1]]),
+    ],
+)
+def test_an_infinity_is_in_the_means_of_the_bins_that_see_it(
+    pixel: tuple[int, int], region: list[int], ratio: int, expected: list[Any]
+) -> None:
+    """As in onnxruntime: NaN where a sample sees it with weight 0."""
+    x = np.ones((1, 1, 4, 4), np.float32)
+    x[0, 0][pixel] = math.inf
+    rois = np.array([region], np.float32)
+    y = roi_align(np, x, rois, np.array([0]), output_height=2, output_width=2, sampling_ratio=ratio)
+    np.testing.assert_array_equal(y[0, 0], expected)

@@ -15,6 +15,7 @@ from onnxplug_kernels.dtypes import ElementType
 from onnxplug_kernels.ops import tfidf
 from onnxplug_kernels.ops.cast import cast_to
 from onnxplug_kernels.ops.contrib_text import prepare_tokenizer
+from onnxplug_kernels.ops.gather import gather_nd
 from onnxplug_kernels.ops.text import filled, prepare_normalizer
 from onnxplug_kernels.ops.tfidf import prepare_vectorizer
 from onnxplug_kernels.refusals import Refusal
@@ -236,3 +237,18 @@ def test_stop_words_are_compared_in_lower_case_whatever_the_action() -> None:
 def test_alternatives_of_what_is_not_re2_are_refused() -> None:
     with pytest.raises(ValueError, match="not an RE2 pattern: missing"):
         re2.alternatives("(ab")
+
+
+@pytest.mark.parametrize(
+    "indices", [[[0, 1], [-1, -3]], [[1], [-2]], [1, -1], [[[0, 0]], [[1, 2]]], np.zeros((0, 2), np.int64)]
+)
+def test_strings_are_gathered_as_numbers_are(indices: Any) -> None:
+    numbers = np.arange(6).reshape(2, 3)
+    taken = gather_nd(np, numbers, np.asarray(indices))
+    assert gather_nd(np, numbers.astype(str).astype(object), np.asarray(indices)).tolist() == taken.astype(str).tolist()
+
+
+@pytest.mark.parametrize("indices", [[[0, 3]], [[0, 0], [-3, 1]]])
+def test_indices_of_strings_outside_are_named(indices: list[list[int]]) -> None:
+    with pytest.raises(Refusal, match=r"^invalid index found, index = -?3$"):
+        gather_nd(np, np.array([["a", "b", "c"]] * 2, object), np.array(indices))

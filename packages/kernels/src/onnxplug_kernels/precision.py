@@ -27,6 +27,13 @@ def is_inexact(dtype: Any) -> bool:
     return "float" in str(dtype) or "complex" in str(dtype)
 
 
+def largest(xp: Any, dtype: Any) -> float:
+    """The largest finite number of a floating type."""
+    if is_half(dtype):  # which not every ``xp`` knows
+        return (2 - 2**-7) * 2.0**127 if str(dtype).endswith("bfloat16") else 65504.0
+    return float(xp.finfo(dtype).max)
+
+
 def widen(xp: Any, x: Any) -> Any:
     """``x`` in the type its arithmetic is done in: float32 for float16 and bfloat16, otherwise as it is."""
     return xp.astype(x, xp.float32) if is_half(x.dtype) else x

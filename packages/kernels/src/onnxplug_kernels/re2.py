@@ -12,8 +12,8 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 Ranges = list[tuple[int, int]]
 
@@ -41,22 +41,20 @@ _CONTROLS = {"a": 0x07, "f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 # (flag m, character) -> assertion; Python's own "$" would also match before a final newline.
 _ASSERTIONS = {(False, "^"): r"\A", (True, "^"): "(?m:^)", (False, "$"): r"\Z", (True, "$"): "(?m:$)"}
 
-_CHARACTER = re.compile(
-    r"""\\(?P<property>[pP])(?:\{(?P<category>\^?\w+)\}|(?P<initial>\w))
+# Texts: the module is imported for patterns of which few need all of these, and ``re`` keeps what it compiled.
+_CHARACTER = r"""(?sx)\\(?P<property>[pP])(?:\{(?P<category>\^?\w+)\}|(?P<initial>\w))
     |\\x(?:\{(?P<long>[0-9A-Fa-f]+)\}|(?P<hex>[0-9A-Fa-f]{2}))
     |\\(?P<octal>0[0-7]{0,2}|[1-7][0-7]{1,2})
     |\\(?P<escape>.)
-    |(?P<plain>[^\\])""",
-    re.DOTALL | re.VERBOSE,
-)
-_POSIX_CLASS = re.compile(r"\[:(?P<negated>\^?)(?P<name>\w+):\]")
-_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
-_FLAGS = re.compile(r"\(\?(?P<on>[imsU]*)(?:-(?P<off>[imsU]+))?(?P<end>[:)])")
-_GROUP = re.compile(r"\((?:\?P?<\w+>|(?!\?))")
-_SET = re.compile(r"\[(?:\\U\w{8}-\\U\w{8})+\](?P<repeat>.*)")
+    |(?P<plain>[^\\])"""
+_POSIX_CLASS = r"\[:(?P<negated>\^?)(?P<name>\w+):\]"
+_QUOTED = r"(?s)\\Q(.*?)(?:\\E|\Z)"
+_FLAGS = r"\(\?(?P<on>[imsU]*)(?:-(?P<off>[imsU]+))?(?P<end>[:)])"
+_GROUP = r"\((?:\?P?<\w+>|(?!\?))"
+_SET = r"\[(?:\\U\w{8}-\\U\w{8})+\](?P<repeat>.*)"
 """A set as ``_written`` writes it, and how often."""
-_RANGE = re.compile(r"\\U(\w{8})-\\U(\w{8})")
-_REPEAT = re.compile(r"(?P<count>[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})\??")
+_RANGE = r"\\U(\w{8})-\\U(\w{8})"
+_REPEAT = r"(?P<count>[*+?]|\{(?P<least>\d+)(?:,(?P<most>\d*))?\})\??"
 
 
 @lru_cache(maxsize=256)
@@ -68,8 +66,7 @@ def compile(pattern: str) -> re.Pattern[str]:
         raise ValueError(f"{pattern!r} is not an RE2 pattern: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(NamedTuple):
     """One of the alternatives that a pattern is at its outermost level.
 
     ``first``: the characters it begins with, None where that takes more than a look at its first piece (it may match nothing then);
@@ -84,8 +81,7 @@ class Branch:
     run: Run | None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """``least`` characters of one set, or so many and more if ``endless``: the longest match is as far as the set goes."""
 
     characters: Ranges
@@ -108,8 +104,8 @@ def alternatives(pattern: str) -> list[Branch]:
 
 
 def _branch(pieces: list[str]) -> Branch:
-    sets = [_SET.fullmatch(piece) for piece in pieces]
-    ranges = [_RANGE.findall(piece) for piece in pieces]
+    sets = [re.fullmatch(_SET, piece) for piece in pieces]
+    ranges = [re.findall(_RANGE, piece) for piece in pieces]
     letters = [spans[0][0] for spans in ranges if len(spans) == 1 and spans[0][0] == spans[0][1]]
     plain = len(letters) == len(pieces) and all(found is not None and not found["repeat"] for found in sets)
     begins = bool(pieces) and sets[0] is not None and sets[0]["repeat"] in ("", "+")
@@ -127,7 +123,7 @@ def _run(pieces: list[str]) -> Run | None:
     goes as far as it can."""
     edges = len(pieces) > 2 and pieces[0] == pieces[-1] == _edge()
     inner = pieces[1:-1] if edges else pieces
-    sets = [_SET.fullmatch(piece) for piece in inner]
+    sets = [re.fullmatch(_SET, piece) for piece in inner]
     found = [piece[: match.start("repeat")] for piece, match in zip(inner, sets, strict=True) if match is not None]
     repeats = [match["repeat"] for match in sets if match is not None]
     if not inner or len(found) < len(inner) or len(set(found)) > 1 or any(repeats[:-1]) or repeats[-1] not in ("", "+"):
@@ -135,7 +131,7 @@ def _run(pieces: list[str]) -> Run | None:
     endless = repeats[-1] == "+"
     if edges and (not endless or found[0] != _written(_WORD)):
         return None
-    return Run([(int(low, 16), int(high, 16)) for low, high in _RANGE.findall(found[0])], len(inner), endless)
+    return Run([(int(low, 16), int(high, 16)) for low, high in re.findall(_RANGE, found[0])], len(inner), endless)
 
 
 def _edge() -> str:
@@ -191,7 +187,7 @@ class _Translation:
             return ""
         if max(int(repeat["least"] or 0), int(repeat["most"] or 0)) > _MOST_REPEATS:
             raise self._error("too many repeats")
-        if _REPEAT.match(self.pattern, self.place):
+        if re.compile(_REPEAT).match(self.pattern, self.place):
             raise self._error("repeat of a repeat")
         return repeat["count"]
 
@@ -278,8 +274,8 @@ class _Translation:
     def _peek(self, *texts: str) -> bool:
         return self.pattern.startswith(texts, self.place)
 
-    def _take(self, token: re.Pattern[str]) -> re.Match[str] | None:
-        found = token.match(self.pattern, self.place)
+    def _take(self, token: str) -> re.Match[str] | None:
+        found = re.compile(token).match(self.pattern, self.place)
         if found:
             self.place = found.end()
         return found

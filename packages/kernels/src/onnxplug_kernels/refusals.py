@@ -35,6 +35,13 @@ def outside(indices: np.ndarray, size: int) -> Any:
     return indices[(indices < -size) | (indices >= size)].item(0)
 
 
+def out_of_bounds(indices: np.ndarray, size: int) -> Refusal:
+    """What Gather says of indices of which an axis of ``size`` does not have all."""
+    return Refusal(
+        f"indices element out of data bounds, idx={outside(indices, size)} must be within the inclusive range [{-size},{size - 1}]"
+    )
+
+
 def require_axis(axis: int, rank: int) -> int:
     """``axis`` counted from the front; Refusal for one that a tensor of ``rank`` dimensions does not have."""
     if not -rank <= axis < rank:

@@ -116,9 +116,8 @@ def _axis(
     if ceil_mode is None:
         output = max(0, room // stride + 1)
     else:
-        # Cut towards zero, as onnx's shape inference and onnxruntime have it for pooling.
-        reached = room + (stride - 1 if ceil_mode else 0)
-        output = (reached // stride if reached >= 0 else -(-reached // stride)) + 1
+        # Without ceil_mode cut towards zero, as onnx's shape inference and onnxruntime have it for pooling.
+        output = (room // stride if room >= 0 and not ceil_mode else -(-room // stride)) + 1
     if ceil_mode and (output - 1) * stride >= size + begin:
         # A window that would start in the end padding sees nothing of the input and is dropped.
         output -= 1

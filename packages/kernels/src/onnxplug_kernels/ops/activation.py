@@ -96,8 +96,8 @@ def gelu(xp: Any, x: Any, *, approximate: str = "none") -> Any:
     else:
         inner = erf(xp, x * math.sqrt(0.5))
     inner += 1.0
+    inner *= 0.5  # first, as twice the largest number is infinite
     inner *= x
-    inner *= 0.5
     return inner
 
 

@@ -177,8 +177,10 @@ def _truth(word: str) -> bool:
 
 def _to_strings(x: np.ndarray) -> np.ndarray:
     x = np.asarray(_builtin(x))
-    if x.dtype.kind in "iub":
-        words = list(map(str, map(int, x.reshape(-1).tolist())))
+    if x.dtype.kind == "b":
+        words = ["1" if each else "0" for each in x.reshape(-1).tolist()]
+    elif x.dtype.kind in "iu":
+        words = list(map(str, x.reshape(-1).tolist()))
     else:
         exact = np.float64 if x.dtype == np.float64 else np.float32
         values = x.reshape(-1).astype(exact)

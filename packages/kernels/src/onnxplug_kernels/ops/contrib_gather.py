@@ -62,7 +62,7 @@ def gather_block_quantized(
     elif packed:
         values = values - float(1 << (bits - 1))
     y = values * spread(widen(xp, taken(scales)))
-    mask = xp.reshape(inside, (-1, *(1,) * (rank - 1 - gather_axis)))
+    mask = xp.reshape(inside, (index.shape[0], *(1,) * (rank - 1 - gather_axis)))
     y = xp.where(mask, y, xp.zeros_like(y))
     shape = (*y.shape[:gather_axis], *indices.shape, *y.shape[gather_axis + 1 :])
     return narrow(xp, xp.reshape(y, shape), scales.dtype)

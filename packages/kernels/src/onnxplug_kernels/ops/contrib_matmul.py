@@ -80,7 +80,7 @@ def unpacked(xp: Any, packed: Any, bits: int) -> Any:
         return packed
     shifts = xp.arange(0, 8, bits, dtype=xp.uint8)
     fields = (packed[..., None] >> shifts) & ((1 << bits) - 1)
-    return xp.reshape(fields, (*packed.shape[:-1], -1))
+    return xp.reshape(fields, (*packed.shape[:-1], packed.shape[-1] * 8 // bits))
 
 
 @op("MatMulFpQ4", 1, domain=MS, host_inputs=(2,), portable=False, T1=("float",))

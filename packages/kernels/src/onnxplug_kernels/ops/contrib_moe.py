@@ -11,6 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.contrib_activation import fast_gelu
 from onnxplug_kernels.ops.contrib_matmul import nbits_weights, unpacked
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 
 MS = "com.microsoft"
 JITTER = 0.01
@@ -158,6 +159,8 @@ def _mixed(
     if use_sparse_mixer and k != 2:
         raise ValueError(f"k is {k}; the sparse mixer chooses two experts")
     first, second, third = layers
+    if x.ndim not in (2, 3):
+        raise Refusal(f"Input 'input' is expected to have 2 or 3 dimensions, got {x.ndim}", INVALID_ARGUMENT)
     rows = xp.reshape(widen(xp, x), (-1, x.shape[-1]))
     scores = widen(xp, router_probs)
     chosen, shares = _sparse(xp, scores, k) if use_sparse_mixer else _best(xp, scores, k)

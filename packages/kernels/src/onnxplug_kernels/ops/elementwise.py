@@ -16,7 +16,7 @@ from onnxplug_kernels.arithmetic import (
 )
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.legacy import limited_broadcast
-from onnxplug_kernels.precision import narrow
+from onnxplug_kernels.precision import is_inexact, largest, narrow, widen
 from onnxplug_kernels.refusals import FAIL, Refusal, braced
 
 
@@ -125,13 +125,18 @@ for _name, _folded in (("Max", max_), ("Min", min_), ("Sum", sum_), ("Mean", mea
 
 
 @op("Clip", 11, 13)
-@in_float32
 def clip(xp: Any, x: Any, low: Any = None, high: Any = None) -> Any:
-    """``x`` limited to [low, high]; ``high`` everywhere if ``low`` exceeds it."""
-    for name, bound in ("min", low), ("max", high):
-        if bound is not None and tuple(bound.shape) not in ((), (1,)):
+    """``x`` limited to [low, high], by default the finite numbers of its type; ``high`` everywhere if ``low`` exceeds it."""
+    limits: list[Any] = [None, None]
+    if is_inexact(x.dtype):
+        limits = [-largest(xp, x.dtype), largest(xp, x.dtype)]
+    for place, (name, bound) in enumerate((("min", low), ("max", high))):
+        if bound is None:
+            continue
+        if tuple(bound.shape) not in ((), (1,)):
             raise Refusal(f"{name} should be a scalar.")
-    return xp.clip(x, *(bound if bound is None else xp.reshape(bound, ()) for bound in (low, high)))
+        limits[place] = xp.reshape(widen(xp, bound), ())
+    return narrow(xp, xp.clip(widen(xp, x), *limits), x.dtype)
 
 
 @op("Clip", 1, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.distinct import as_they_come, distinct_values, occurrences, row_keys
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, outside
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, out_of_bounds, outside
 
 PARTED = 1500
 """Elements above which parting NumPy's lines takes less than sorting them; of fewer its calls take longer."""
@@ -23,6 +24,10 @@ SEARCHED = 256
 def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     """The slices of ``data`` along ``axis`` that ``indices`` (of any rank) name; negative ones count from the end."""
     axis = from_front(axis, data.ndim)
+    size = data.shape[axis]
+    # Where nothing is taken, NumPy looks at no index.
+    if 0 in data.shape and isinstance(indices, np.ndarray) and ((indices < -size) | (indices >= size)).any():
+        raise out_of_bounds(indices, size)
     taken = xp.take(data, xp.reshape(indices, (-1,)), axis=axis)
     return xp.reshape(taken, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
@@ -42,6 +47,8 @@ def gather_elements(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
             f"is: {beyond[0]}",
             INVALID_ARGUMENT,
         )
+    if data.ndim == 1:
+        return xp.take(data, indices, axis=0)
     # Indices may cover less than data along the other axes; take_along_axis would broadcast instead.
     covered = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
     return xp.take_along_axis(data[covered], indices, axis=axis)
@@ -58,6 +65,9 @@ def gather_nd(xp: Any, data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
         raise Refusal(
             f"GatherND: indices {braced(indices.shape)} and data {braced(data.shape)} differ in their first {batch_dims} dimensions"
         )
+    if is_string(data) and not batch_dims and depth and indices.ndim > 1:
+        with suppress(IndexError):  # which is told as that of numbers, below
+            return data[tuple(indices[..., i] for i in range(depth))]
     count, block = math.prod(indices.shape[:batch_dims]), math.prod(inner)
     tuples = xp.reshape(flat_positions(xp, indices, inner), (count, math.prod(indices.shape[batch_dims:-1])))
     starts = xp.reshape(xp.arange(count, dtype=xp.int64), (-1, 1)) * block

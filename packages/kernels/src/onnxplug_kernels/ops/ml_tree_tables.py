@@ -185,7 +185,7 @@ def build_trees(
 def _voted(roots: Array, true: Array, false: Array, is_leaf: Array, votes: Array) -> tuple[bool | None, ...]:
     """``Trees.voted`` from ``votes`` (nodes, targets): every sample has the votes that all leaves of a tree have."""
     never: Array = np.logical_not(np.any(votes[is_leaf], axis=0))
-    always: Array = np.asarray(np.all(votes[is_leaf], axis=0))
+    always: Array = np.asarray(np.all(votes[is_leaf], axis=0)) & ~never  # without leaves both
     if (never | always).all():
         return tuple(bool(a) for a in always)
     tree = np.full(is_leaf.size, -1)

@@ -59,7 +59,7 @@ def upsample_plans(shape: Sequence[int], scales: Sequence[float], mode: str) -> 
         if mode == "nearest":
             plans[axis] = nearest(at, size, "ceil" if scale < 1 else "floor")
         else:
-            plans[axis] = weighted(at, size, "linear")
+            plans[axis] = weighted(at, size, "linear" if mode == "bilinear" else mode)
     return plans
 
 

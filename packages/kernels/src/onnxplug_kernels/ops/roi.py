@@ -44,6 +44,7 @@ def roi_align(
         raise Refusal("All 'rois' values must be finite.", INVALID_ARGUMENT)
     half_pixel = coordinate_transformation_mode == "half_pixel"
     values = widen(xp, x)
+    finite = mode != "avg" or bool(xp.all(xp.isfinite(values)))
     exact = np.float64 if rois.dtype == np.float64 else np.float32
     boxes = rois.astype(exact) * exact(spatial_scale) - exact(0.5 if half_pixel else 0.0)
     y = xp.zeros((boxes.shape[0], x.shape[1], output_height, output_width), dtype=values.dtype)
@@ -60,9 +61,7 @@ def roi_align(
             continue
         picture = values[int(image), ...]
         if mode == "avg":
-            across = xp.matrix_transpose(xp.asarray(columns.means(), dtype=values.dtype))
-            down = xp.asarray(rows.means(), dtype=values.dtype)
-            y[region, ...] = xp.matmul(xp.matmul(down, picture), across)
+            y[region, ...] = (_mean if finite else _mean_of_any)(xp, picture, rows, columns)
         else:
             y[region, ...] = _largest(xp, picture, rows, columns)
     return narrow(xp, y, x.dtype)
@@ -97,6 +96,14 @@ class _Samples:
             np.add.at(matrix, (self.bin, neighbour), weight)
         return matrix / self.per_bin
 
+    def touched(self) -> tuple[np.ndarray, np.ndarray]:
+        """(bins, size) matrices: 1 for each pixel that a sample of the bin sees, and for each that one sees with weight 0."""
+        seen, weightless = np.zeros((2, self.bins, self.size))
+        for neighbour, weight in zip((self.low, self.high), self.weights, strict=True):
+            seen[self.bin, neighbour] = 1
+            weightless[self.bin[weight == 0], neighbour[weight == 0]] = 1
+        return seen, weightless
+
     def extremes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(bins, most) arrays: the pixels that each bin's samples see, the first of them once more where a bin has fewer, and the
         least and the largest weight that each has. What a sample beyond the image sees weighs nothing."""
@@ -124,6 +131,28 @@ def _seen(start: float, step: float, bins: int, per_bin: int, size: int) -> np.n
     ends = sorted((edge - start) / step * per_bin for edge in (-1 - roundings, size + roundings))
     first, last = (min(max(end + margin, 0.0), float(total)) for end, margin in zip(ends, (-2, 2), strict=True))
     return np.arange(int(first), min(total, math.ceil(last)))
+
+
+def _mean(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:
+    return _through(xp, rows.means(), picture, columns.means())
+
+
+def _through(xp: Any, down: np.ndarray, picture: Any, across: np.ndarray) -> Any:
+    """``picture`` between a matrix for its rows and the transpose of one for its columns."""
+    first, last = (xp.asarray(matrix, dtype=picture.dtype) for matrix in (down, across))
+    return xp.matmul(xp.matmul(first, picture), xp.matrix_transpose(last))
+
+
+def _mean_of_any(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:
+    """``_mean`` of a picture with infinities or NaN, which a matrix product would spread to bins that do not see them."""
+    y = _mean(xp, xp.where(xp.isfinite(picture), picture, 0.0), rows, columns)
+    (down, light_down), (across, light_across) = rows.touched(), columns.touched()
+    for value in (math.inf, -math.inf, math.nan):
+        there = xp.astype(xp.isnan(picture) if math.isnan(value) else picture == value, picture.dtype)
+        y = xp.where(_through(xp, down, there, across) > 0, y + value, y)
+        weightless = _through(xp, light_down, there, across) + _through(xp, down, there, light_across)
+        y = xp.where(weightless > 0, math.nan, y)
+    return y
 
 
 def _largest(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:

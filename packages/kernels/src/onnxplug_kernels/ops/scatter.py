@@ -23,8 +23,10 @@ def scatter_elements(
     axis = from_front(axis, data.ndim)
     if updates.shape != indices.shape:
         raise ValueError(f"ScatterElements: updates of shape {updates.shape} for indices of shape {indices.shape}")
-    where: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
-    where[axis] = indices
+    where: list[np.ndarray] = [indices]
+    if data.ndim > 1:
+        where = list(np.indices(indices.shape, sparse=True))
+        where[axis] = indices
     return _scatter(data, tuple(where), updates, reduction)
 
 

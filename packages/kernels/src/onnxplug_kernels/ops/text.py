@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug_kernels import re2
 from onnxplug_kernels.catalogue import op
 
 Strings = Callable[[np.ndarray], np.ndarray]
@@ -127,6 +126,8 @@ def string_split(
 
 def prepare_full_match(xp: Any, *, pattern: str = "") -> Strings:
     """RegexFullMatch-20."""
+    from onnxplug_kernels import re2  # other operators here need no patterns
+
     matches = re2.compile(pattern).fullmatch
 
     def matched(x: np.ndarray) -> np.ndarray:

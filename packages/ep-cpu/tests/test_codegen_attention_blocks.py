@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
+from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower import attention
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -23,8 +24,8 @@ Arrays = dict[str, np.ndarray]
 
 @contextmanager
 def small_blocks(keys: int = 32, rows: int = 1) -> Iterator[Any]:
-    """Blocks of few keys, from few keys on; values are packed from so many rows on. Gives a spy of the kernel."""
-    sizes = {"MANY_KEYS": 20, "KEYS": keys, "TILES": 2, "MANY_ROWS": rows}
+    """Blocks of few keys, from few keys and rows on; values are packed from so many rows on. Gives a spy of the kernel."""
+    sizes = {"MANY_KEYS": 20, "KEYS": keys, "TILES": 2, "MANY_ROWS": rows, "FEW_ROWS": 4, "FEW_ON_CACHE": 4}
     with (
         mock.patch.multiple(attention, **sizes),
         mock.patch.object(attention, "AttentionInBlocks", wraps=AttentionInBlocks) as kernel,
@@ -129,3 +130,24 @@ def test_threads_do_not_change_a_bit() -> None:
     with small_blocks():
         (one,), (three,) = (run_native(proto, feeds, threads=threads) for threads in (1, 3))
     np.testing.assert_array_equal(one, three)
+
+
+@given(
+    st.sampled_from([4, 5, 6, 7, 8]), st.integers(1, 2), st.integers(1, 70), st.integers(1, 40), st.integers(1, 150), st.booleans(),
+)  # fmt: skip
+def test_heads_that_share_keys_of_a_cache_read_them_as_they_lie(
+    shared: int, heads: int, keys: int, depth: int, columns: int, masked: bool
+) -> None:
+    """To pack them would be to copy the cache for each token."""
+    feeds = drawn(2, heads, 1, keys, depth, columns)
+    feeds["q"] = np.random.default_rng(0).standard_normal((2, heads * shared, 1, depth)).astype(np.float32)
+    hidden: Any = False
+    if masked:
+        feeds["mask"] = np.random.default_rng(1).random((2, heads * shared, 1, keys)) < 0.5
+        hidden = ~feeds["mask"]
+    with mock.patch.object(attention, "Attention", wraps=Attention) as kernel:
+        (got,) = run_native(built(feeds), feeds)
+    ((_, across_keys, *_), _) = kernel.call_args
+    assert across_keys == 0
+    each = {**feeds, **{name: np.repeat(feeds[name], shared, 1) for name in "kv"}}
+    np.testing.assert_allclose(got, exact(each, hidden), rtol=1e-4, atol=1e-5)

@@ -30,10 +30,12 @@ from onnxplug_ep_cpu.codegen.cache import LIMIT, SUFFIX
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
+from onnxplug_ep_cpu.codegen.kernels.nbits import NBits
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.memory import tensor_of
-from onnxplug_ep_cpu.codegen.lower.tiles import MOST_ROWS
+from onnxplug_ep_cpu.codegen.lower.nbits import tile_rows
+from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.program import Buffer, Program, Ref
 from onnxplug_ep_cpu.codegen.target import Target, host_target
@@ -114,25 +116,25 @@ def test_sources_are_read_by_the_first_process(tmp_path: Path, monkeypatch: pyte
     assert digest() == first
 
 
+AVX512 = Target("avx512", "znver4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,+f16c", 16, 32, 32 << 10, 512 << 10)
+AVX2 = Target("avx2", "haswell", "+avx2,+fma,+f16c", 8, 16, 32 << 10, 512 << 10)
+GENERIC = Target("generic", "x86-64", "", 4, 14, 32 << 10, 512 << 10)
+
+
 @pytest.mark.parametrize(
-    ("name", "cpu", "features", "lanes", "registers"),
+    ("target", "kernel"),
     [
-        ("avx512", "znver4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+fma,+f16c", 16, 32),
-        ("avx2", "haswell", "+avx2,+fma,+f16c", 8, 16),
-        ("generic", "x86-64", "", 4, 14),
+        *((target, Gemm(most_rows(target, 2), 2, 4, False)) for target in (AVX512, AVX2, GENERIC)),
+        *((target, NBits(4, 32, 128, tile_rows(target, 96), 8)) for target in (AVX512, AVX2)),
     ],
+    ids=lambda of: of.name if isinstance(of, Target) else type(of).__name__,
 )
-def test_the_product_kernel_keeps_its_sums_in_registers(
-    name: str, cpu: str, features: str, lanes: int, registers: int
-) -> None:
+def test_the_product_kernels_keep_their_sums_in_registers(target: Target, kernel: Any) -> None:
     """On every target: a spilled accumulator halves the speed."""
-    target = Target(name, cpu, features, lanes, registers, 32 << 10, 512 << 10)
     if not target.is_x86:
         pytest.skip("capability: an x86 assembler")
-    rows = min((registers - 3) // 2, MOST_ROWS)
-    text = Compiler(target, None).assembly(Gemm(rows, 2, 4, False))
-    loops = text.split("ret")[0]
-    register = {"avx512": "zmm", "avx2": "ymm", "generic": "xmm"}[name]
+    loops = Compiler(target, None).assembly(kernel).split("ret")[0]
+    register = {"avx512": "zmm", "avx2": "ymm", "generic": "xmm"}[target.name]
     stored = [line for line in loops.splitlines() if f"%{register}" in line and line.rstrip().endswith("(%rsp)")]
     assert len(stored) <= 2, stored
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from codegen_models import model, session
+from onnx.helper import make_node as node
 from quantized_models import MS, kernel, one
 
 
@@ -49,6 +51,21 @@ def test_convolution_of_channels_last(computed: bool, bias: bool, channels: int,
     inputs = [real(2, 9, 11, channels), real(32, size, size, channels // group), *([real(32)] if bias else [])]
     window = {"pads": [size // 2] * 4, "group": group, "strides": [2, 1]}
     near(one("NhwcConv", inputs, {0, 1} if computed else {0}, MS, **window))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_constant_filters_are_packed_once(size: int) -> None:
+    """By the algorithm, and into as many bytes, as those whose channels are declared second."""
+    x, w = real(1, 28, 28, 64), real(64, size, size, 64)
+    pads = {"pads": [size // 2] * 4}
+    last = session(model([node("NhwcConv", ["x", "w"], ["y"], domain=MS, **pads)], {"x": x}, ["y"], {"w": w}))
+    turned = {"x": np.moveaxis(x, -1, 1), "w": np.moveaxis(w, -1, 1)}
+    second = session(model([node("Conv", ["x", "w"], ["y"], **pads)], {"x": turned["x"]}, ["y"], {"w": turned["w"]}))
+    ours, theirs = last.run(None, {"x": x})[0], second.run(None, {"x": turned["x"]})[0]
+    np.testing.assert_array_equal(ours, np.moveaxis(theirs, 1, -1))
+    made = [s.explain().regions[0]["facts"] for s in (last, second)]
+    assert made[0]["packed_bytes"] == made[1]["packed_bytes"]
+    assert list(made[0]["algorithms"].values()) == list(made[1]["algorithms"].values())
 
 
 def test_sums_and_gates_with_a_bias() -> None:

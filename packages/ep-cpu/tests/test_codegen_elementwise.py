@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from codegen_models import check, model, run_native, session
+from codegen_models import check, model, run_native, run_numpy, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
@@ -295,6 +296,20 @@ def test_clip(bounds: tuple[Any, Any], opset: int) -> None:
         )
     proto = model([node("Neg", ["x"], ["n"]), clip], {"x": x}, ["y"], given if opset > 6 else {}, opset=opset)
     check(proto, {"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("bounds", [("", ""), ("low", ""), ("", "high")])
+def test_a_bound_of_clip_that_is_left_out_is_the_largest_finite_number(dtype: str, bounds: tuple[str, str]) -> None:
+    x = np.array([-np.inf, np.inf, np.nan, -1, 1]).astype(dtype)
+    zeros = {name: np.zeros((), x.dtype) for name in bounds if name}
+    types = {"y": helper.np_dtype_to_tensor_dtype(x.dtype)}
+    proto = model([node("Clip", ["x", *bounds], ["y"])], {"x": x}, ["y"], zeros, types=types)
+    largest = ml_dtypes.finfo(dtype).max
+    low, high = (0 if name else sign * largest for name, sign in zip(bounds, (-1, 1), strict=True))
+    wanted = np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
+    for run in (run_numpy,) if dtype == "bfloat16" else (run_native, run_numpy):
+        assert run(proto, {"x": x})[0].tobytes() == wanted.tobytes()
 
 
 def test_a_value_read_twice_by_one_chain_is_computed_in_one_loop() -> None:

@@ -107,6 +107,23 @@ def test_stft(
     near(made, transformed(cut, 2, length, 0, onesided), cut, 2)
 
 
+def test_what_follows_frames_of_a_signal_of_any_length() -> None:
+    """A spectrogram and its bands are one region with the transform."""
+    x, bands = np.random.default_rng(0).standard_normal((2, 300), np.float32), np.ones((33, 4), np.float32)
+    nodes = [
+        node("STFT", ["x", "step", "w"], ["s"]), node("ReduceSumSquare", ["s", "axis"], ["p"], keepdims=0),
+        node("MatMul", ["p", "m"], ["b"]), node("Add", ["b", "one"], ["c"]), node("Log", ["c"], ["y"]),
+    ]  # fmt: skip
+    weights = np.hanning(64).astype(np.float32)
+    constants = {
+        "step": np.array(16), "w": weights, "axis": np.array([-1]), "m": bands, "one": np.array(1, np.float32)
+    }  # fmt: skip
+    made = run_native(model(nodes, {"x": x}, ["y"], constants, opset=18, symbolic=True), {"x": x})[0]
+    cut = np.stack([x[:, i : i + 64] for i in range(0, 300 - 63, 16)], 1).astype(float) * weights
+    power = (np.abs(np.fft.rfft(cut)) ** 2) @ bands
+    np.testing.assert_allclose(made, np.log(power + 1), rtol=1e-5)
+
+
 def test_a_long_line_of_prime_length_is_left_to_numpy() -> None:
     x = np.random.default_rng(0).standard_normal((1, 10007, 1), np.float32)
     proto = model([node("DFT", ["x"], ["d"], axis=1), node("Neg", ["d"], ["y"])], {"x": x}, ["y"], opset=17)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import onnxplug as ort
-from onnxplug_ep_cpu.codegen.lower import grams
+from onnxplug_ep_cpu.codegen import gram_table
 from onnxplug_kernels.ops.tfidf import prepare_vectorizer
 
 WORDS = ["alpha", "b", "", "d", "ü", "f"]
@@ -161,7 +161,7 @@ def test_what_the_run_refuses() -> None:
 @pytest.mark.parametrize("count", [1, 7, 300])
 def test_every_entry_is_within_its_probes(count: int) -> None:
     entries = [(state, 7 * state, state + 1, state) for state in range(count)]
-    table, probes = grams._laid(entries)
+    table, probes = gram_table._laid(entries)
     assert len(table) & (len(table) - 1) == 0
     held = {tuple(row) for row in table.tolist() if row[0] != -2}
     assert held == set(entries) and probes < 32

@@ -290,6 +290,16 @@ def test_rows_that_are_one_row() -> None:
     assert run(proto, [x])[0].tolist() == [[7.5]] * 24
 
 
+@pytest.mark.parametrize("aggregate", ["SUM", "MIN"])
+@pytest.mark.parametrize(("base", "expected"), [([], [0.0]), ([1.5], [1.5]), ([1.5, 2.5], [0.0, 0.0])])
+def test_an_ensemble_without_trees_votes_for_nothing(aggregate: str, base: list[float], expected: list[float]) -> None:
+    """As onnxruntime has it: one target has its base value even so."""
+    x = np.ones((2, 3), np.float32)
+    given = {"base_values": base} if base else {}
+    (got,) = check("TreeEnsembleRegressor", [x], n_targets=len(expected), aggregate_function=aggregate, **given)
+    assert got.tolist() == [expected] * 2
+
+
 def test_a_feature_that_is_not_there_is_named() -> None:
     tree: Tree = {"mode": "BRANCH_LT", "feature": 2, "threshold": 1.0, "missing": False, "true": {"votes": [(0, 1.0)]}}
     tree["false"] = tree["true"]

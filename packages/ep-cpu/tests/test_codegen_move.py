@@ -257,3 +257,19 @@ def test_known_columns_of_many_rows(dtype: type, rows: int, places: list[int]) -
     np.testing.assert_array_equal(y, x[:, places])
     np.testing.assert_array_equal(z, -x[:, places])
     np.testing.assert_array_equal(cut, x[:, 2:7])
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+@pytest.mark.parametrize(("shape", "axis"), [((0, 3), 1), ((3, 0), 0)])
+def test_indices_are_checked_where_slices_are_empty(shape: tuple[int, ...], axis: int, codegen: bool) -> None:
+    data = np.ones(shape, np.float32)
+    gather = helper.make_node("Gather", ["x", "i"], ["y"], axis=axis)
+    proto = model([gather], {"x": data, "i": np.array([0])}, ["y"])
+    made = session(proto, codegen=codegen)
+    for index in (7, -4):
+        with pytest.raises(
+            InvalidArgument, match=f"out of data bounds, idx={index} must be within the inclusive range"
+        ):
+            made.run(None, {"x": data, "i": np.array([index])})
+    for index in (2, -3):
+        assert made.run(None, {"x": data, "i": np.array([index])})[0].size == 0

@@ -102,6 +102,25 @@ CASES: dict[str, tuple[str, list[str], Callable[[Any], dict[str, Any]]]] = {
             "c": np.array(draw(st.lists(st.booleans(), min_size=4, max_size=4))),
         },
     ),
+    "parts and repeats": (
+        "g (string[N, M] x) => (string a, string b, string c, string d, string e, string f) <int64[2] s = {0, -2}, int64[2] e1 = {5, -1}, "
+        "int64[2] by = {2, 1}, int64[1] one = {1}, int64[1] far = {9223372036854775807}, int64[1] last = {-1}, int64[2] twice = {2, 3}, "
+        "int64[3] wide = {2, 1, 3}> { a = Slice(x, s, e1, , by) b = Slice(x, one, far, last) c = Tile(x, twice) d = Expand(x, wide) "
+        "e = Transpose(x) f = Transpose<perm = [0, 1]>(x) }",
+        ["Expand", "Slice", "Slice", "Tile", "Transpose", "Transpose"],
+        lambda draw: {"x": draw(st.sampled_from([(2, 3), (1, 3), (4, 1), (0, 3), (2, 0)]).flatmap(lambda s: strings(*s)))},
+    ),
+    "cut": (
+        "g (string[N, M] x) => (string a, string b, string c, string d, string e, string f, string h) <int64[2] s = {1, 3}> { "
+        "a, b = Split<axis = 1>(x, s) c, d = Split<num_outputs = 2>(x) e, f, h = Split<axis = -1, num_outputs = 3>(x) }",
+        ["Split"] * 3,
+        lambda draw: {"x": draw(st.sampled_from([(3, 4), (2, 4), (1, 4), (2, 5), (0, 4)]).flatmap(lambda s: strings(*s)))},
+    ),
+    "cut evenly": (
+        "g (string[N, M] x) => (string a, string b) { a, b = Split(x) }",
+        ["Split"],
+        lambda draw: {"x": draw(st.sampled_from([(4, 1), (3, 2), (0, 1)]).flatmap(lambda s: strings(*s)))},
+    ),
     "case": (
         'g (string[N] x) => (string[N] a, string[N] b, bool[N] m) { a = StringNormalizer<case_change_action = "UPPER">(x) '
         'b = StringNormalizer<case_change_action = "LOWER">(x) m = RegexFullMatch<pattern = "[a-z ]+">(x) }',

@@ -252,7 +252,7 @@ def test_resize_of_every_dimension(mode: str, scales: tuple[float, ...]) -> None
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ("nearest", "linear"))
+@pytest.mark.parametrize("mode", ("nearest", "linear", "cubic"))
 @pytest.mark.parametrize("scales", ((2.0, 2.0), (1.5, 0.5)))
 def test_upsample_and_the_first_resize(mode: str, scales: tuple[float, float]) -> None:
     given = np.array([1, 1, *scales], np.float32)
@@ -379,3 +379,16 @@ def test_no_padding_and_a_last_window_that_is_cut(include_pad: int, codegen: boo
     ]
     made = session(model(nodes, {"x": x}, ["y", "z"], opset=19), codegen=codegen).run(None, {"x": x})
     np.testing.assert_array_equal(made, [[[[3, 7, 9]]], [[[2, 6, 9]]]])
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+@pytest.mark.parametrize("symbolic", [True, False])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize(("size", "count"), [(3, 0), (4, 1), (5, 1), (6, 2)])
+def test_ceil_mode_counts_no_window_that_lacks_a_stride(
+    operator: str, symbolic: bool, codegen: bool, size: int, count: int
+) -> None:
+    pool = helper.make_node(operator, ["x"], ["y"], kernel_shape=[5], strides=[2], ceil_mode=1)
+    x = np.ones((1, 2, size), np.float32)
+    proto = model([pool], {"x": x}, ["y"], opset=22, symbolic=symbolic)
+    assert session(proto, codegen=codegen).run(None, {"x": x})[0].shape == (1, 2, count)

@@ -396,39 +396,6 @@ def test_quotients_by_a_scale_round_as_a_division_does(exponent: int) -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize(("shape", "axis", "block"), [
-    ((8, 64), 1, 16), ((8, 64), 0, 4), ((3, 4, 10), -1, 5), ((3, 4, 10), 1, 2), ((40,), 0, 8), ((0, 16), 1, 4), ((1, 1), 0, 1),
-])  # fmt: skip
-@pytest.mark.parametrize("kind", ["uint8", "int8"])
-@pytest.mark.parametrize("points", [False, True])
-@pytest.mark.parametrize("constant", [False, True])
-def test_quantizing_in_blocks(
-    shape: tuple[int, ...], axis: int, block: int, kind: str, points: bool, constant: bool
-) -> None:
-    """Scales and zero points may be computed; halves, what is saturated and infinities are as they are elsewhere."""
-    rng, blocks = np.random.default_rng(0), list(shape)
-    blocks[axis] //= block
-    x = (rng.integers(-600, 600, shape) / 2).astype(np.float32)
-    x[rng.random(shape) < 0.1] = np.inf
-    given = [x, rng.choice([0.5, 1, 2, 0.3], blocks).astype(np.float32)]
-    given += [random(rng, kind, *blocks)] if points else []
-    attributes = {"axis": axis, "block_size": block}
-    if not points:
-        attributes["output_dtype"] = TensorProto.UINT8 if kind == "uint8" else TensorProto.INT8
-    same(one("QuantizeLinear", given, {0} if constant else set(range(len(given))), **attributes))
-
-
-def test_a_last_block_that_is_not_whole_is_numpy_s() -> None:
-    x, scale = np.arange(35, dtype=np.float32).reshape(5, 7), np.ones((5, 3), np.float32)
-    nodes = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], axis=1, block_size=3)]
-    ins = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in (("x", x), ("s", scale))]
-    graph = helper.make_graph(nodes, "g", ins, [helper.make_tensor_value_info("y", TensorProto.UINT8, x.shape)])
-    source = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
-    made = onnxplug.InferenceSession(source, providers=["CPUExecutionProvider"])
-    assert made.explain().nodes[0]["region"] is None
-    np.testing.assert_array_equal(made.run(None, {"x": x, "s": scale})[0], x)
-
-
 @pytest.mark.parametrize("kind", ["no mask", "lengths", "keys", "past"])
 @pytest.mark.parametrize("channels", [False, True])
 def test_self_attention_of_eight_bits(kind: str, channels: bool) -> None:

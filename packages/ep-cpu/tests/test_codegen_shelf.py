@@ -30,6 +30,7 @@ NET = """net (float[N, 3, 16, 16] x) => (float[N, 5] y, float[N, 8, 1, 1] g) {
   f = Flatten (g)
   y = Gemm (f, v, d)
 }"""
+IMAGES = "net (float[1, 64, H, W] x) => (float[1, 64, H, W] y) { c = Conv <pads = [1, 1, 1, 1]> (x, w) y = Relu (c) }"
 WEIGHTS = {"w": (8, 3, 3, 3), "b": (8,), "v": (8, 5), "d": (5,)}
 BRANCHES = """net (float[1, 64] x) => (float[1, 64] y, float[1, 64] z) {
   m = MatMul (x, w)
@@ -126,6 +127,37 @@ def test_programs_for_several_shapes_share_the_file_of_their_constants(
     assert not lowered and len(read) == 1
 
 
+def test_weights_are_written_once_for_images_of_several_sizes(tmp_path: Path, lowered: list[str]) -> None:
+    content = model(IMAGES, {"w": (64, 64, 3, 3)})
+    pictures = [{"x": RNG.standard_normal((1, 64, n, n + 1), np.float32)} for n in (20, 24, 29)]
+    first = session(content)
+    wanted = [first.run(None, x) for x in pictures]
+    files = sorted(path.stat().st_size for path in tmp_path.rglob(f"*{shelf._CONSTANTS}*"))
+    assert len(files) == 3 and sum(files[:-1]) < 64 * 64 * 9 * 4 < files[-1]
+    lowered.clear()
+    for order in (pictures, pictures[::-1]):
+        second = session(content)
+        found = {x["x"].shape: second.run(None, x)[0].tobytes() for x in order}
+        assert [found[y.shape] for (y,) in wanted] == [y.tobytes() for (y,) in wanted]
+    assert not lowered
+
+
+def test_processes_that_begin_with_other_signatures_do_not_spoil_each_others_files(
+    tmp_path: Path, lowered: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    content = model(IMAGES, {"w": (64, 64, 3, 3)})
+    pictures = [{"x": RNG.standard_normal((1, 64, n, n + 1), np.float32)} for n in (20, 24)]
+    one, other = session(content), session(content)
+    for x, z in zip(pictures, pictures[::-1], strict=True):
+        one.run(None, x)
+        other.run(None, z)
+    lowered.clear()
+    third = session(content)
+    for x in pictures:
+        third.run(None, x)
+    assert not lowered and "damaged" not in caplog.text
+
+
 def test_other_shapes_are_lowered(lowered: list[str]) -> None:
     content = model(NET, WEIGHTS)
     batches = [feed(n) for n in (1, 2, 3, 5)]
@@ -196,6 +228,35 @@ def test_bodies_of_loops_are_known_again(lowered: list[str]) -> None:
     got = session(content).run(None, x)
     assert not lowered
     assert [g.tobytes() for g in got] == [w.tobytes() for w in wanted]
+
+
+SPELLED = """net (string[N, 2] x, float[N, 2] z) => (string[N, 2] y, float[N, 6] h, float[N, 2] e) {
+  y = ai.onnx.ml.LabelEncoder <keys_floats = [0.0, 1.0, 2.0], values_strings = ["none", "one", "blü"], default_string = "many"> (z)
+  a = ai.onnx.ml.LabelEncoder <keys_strings = ["red", "green"], values_floats = [1.5, 2.5], default_float = -1.0> (x)
+  e = Neg (a)
+  o = ai.onnx.ml.OneHotEncoder <cats_strings = ["green", "", "blü"]> (x)
+  s = Constant <value_ints = [-1, 6]> ()
+  f = Reshape (o, s)
+  h = Neg (f)
+}"""
+
+
+def test_programs_that_read_and_make_strings_are_kept(lowered: list[str]) -> None:
+    content = onnx.parser.parse_model(HEAD.replace("]", ', "ai.onnx.ml": 4]') + SPELLED).SerializeToString()
+    feeds = [
+        {"x": np.array(rows, object), "z": np.arange(2.0 * len(rows), dtype=np.float32).reshape(-1, 2)}
+        for rows in ([["green", "red"]], [["blü", "other"], ["", "green"]])
+    ]
+    wanted = [session(content, {"ep.cpu.codegen": "0"}).run(None, feed) for feed in feeds]
+    lowered.clear()
+    for feed, want in zip(feeds, wanted, strict=True):
+        for _ in range(2):
+            for got, expected in zip(session(content).run(None, feed), want, strict=True):
+                np.testing.assert_array_equal(got, expected, strict=True)
+        assert lowered
+        lowered.clear()
+        session(content).run(None, feed)
+        assert not lowered
 
 
 def test_a_missing_kernel_is_made_again(lowered: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,10 @@
-"""Binding again for shapes that differ in some sizes: the tape that follows them, and that nothing shows in results."""
+"""Binding again for shapes that differ in some sizes: that nothing shows of it in results, and how often regions are lowered."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,153 +15,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from onnxplug.contract import TensorSpec
+from onnxplug.contract import assign_offsets
 from onnxplug.contract.errors import InvalidArgument
-from onnxplug_ep_cpu.codegen import families, region
+from onnxplug_ep_cpu.codegen import families, program, region
 from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
-from onnxplug_ep_cpu.codegen.recipes import Recipe, decided, key_of, remembered
-from onnxplug_ep_cpu.codegen.sizes import Size, Tape, computed, greatest, least, portion
-from onnxplug_kernels.windows import Windows
-
-SIZES = st.integers(0, 40)
-
-
-# ---- the tape
-
-
-def tiling(n: Any, m: Any) -> list[Any]:
-    """What a lowering does with sizes: arithmetic, choices, tables."""
-    block = max(1, min(n, 8))
-    rows = sorted([n, m, 3 * n - m])
-    blocks = -(-m // block) if m % 2 else m // block
-    strides = tuple(math.prod((n, m, 4)[i:]) for i in range(3))
-    table = len(range(n)) if n > 30 else 7
-    return [block, blocks, *rows, *strides, table, *divmod(m, block), 0.5 * n + m / 2, n if n else m, np.int64(4) * m]
-
-
-@given(SIZES, SIZES, SIZES, SIZES)
-@examples(max_examples=200, deadline=None)
-def test_a_tape_gives_what_plain_numbers_give_or_nothing(n: int, m: int, other_n: int, other_m: int) -> None:
-    tape = Tape([n, m])
-    made = tiling(*tape.sizes)
-    assert [x.value if isinstance(x, Size) else x for x in made] == tiling(n, m)
-    tape.close()
-    values = tape.repeat([other_n, other_m])
-    if values is not None:
-        assert [values[x.position] if isinstance(x, Size) else x for x in made] == tiling(other_n, other_m)
-    assert tape.repeat([n, m]) is not None
-
-
-@pytest.mark.parametrize(
-    "look",
-    [
-        lambda n: n == 5,
-        lambda n: range(n),
-        lambda n: {n: 0},
-        lambda n: f"{n}",
-        lambda n: [0] * n,
-        lambda n: float(n),
-        lambda n: np.zeros(n),
-        lambda n: np.float32(3) * n,
-        lambda n: n * np.ones(2),
-    ],
-)
-def test_whoever_looks_at_a_size_ties_the_tape_to_it(look: Any) -> None:
-    tape = Tape([5])
-    look(tape.sizes[0])
-    assert tape.repeat([5]) is not None and tape.repeat([6]) is None
-
-
-def test_a_comparison_ties_the_tape_to_its_answer_only() -> None:
-    tape = Tape([5])
-    assert tape.sizes[0] < 8 and tape.sizes[0] != 1
-    assert tape.repeat([7]) is not None and tape.repeat([8]) is None and tape.repeat([1]) is None
-
-
-@given(SIZES, SIZES, SIZES)
-@examples(max_examples=50, deadline=None)
-def test_the_smaller_and_the_larger_number_tie_nothing(n: int, m: int, other: int) -> None:
-    def made(n: int) -> list[int]:
-        return [least(n, m), greatest(m, n), least(n, n + 1), portion(n, m), computed(pow, n, 2)]
-
-    tape = Tape([n])
-    found = made(tape.sizes[0])
-    values = tape.repeat([other])
-    assert values is not None
-    assert [values[x.position] if isinstance(x, Size) else x for x in found] == made(other)
-
-
-def test_where_the_arithmetic_fails_there_is_no_answer() -> None:
-    tape = Tape([5])
-    assert (12 // tape.sizes[0]).value == 2 and tape.repeat([0]) is None
-
-
-def test_a_closed_tape_records_nothing() -> None:
-    tape = Tape([5])
-    tape.close()
-    assert tape.sizes[0] + 1 == 6 and tape.sizes[0] < 9 and tape.repeat([99]) is not None
-
-
-def test_sizes_of_another_tape_are_numbers() -> None:
-    old, new = Tape([3]), Tape([5])
-    old.close()
-    total = new.sizes[0] + old.sizes[0]
-    assert new.repeat([6])[total.position] == 9  # type: ignore[index]
-
-
-def test_what_is_decided_by_sizes_serves_all_for_which_it_comes_out_so() -> None:
-    half = remembered(lambda n: n // 2)
-    tape = Tape([8, 3])
-    n, _ = tape.sizes
-    assert half(n) == 4 and not isinstance(half(n), Size) and isinstance(half(8), int)
-    assert decided(lambda window, many: window.kernel[0] * many[0] > 16, window(n), (3, n))
-    assert tape.repeat([9, 5]) is not None
-    assert tape.repeat([10, 3]) is None
-    assert tape.repeat([6, 3]) is None
-    assert tape.serves_others
-
-
-def window(n: Any) -> Windows:
-    return Windows((n,), (1,), (1,), (0,), (0,), (0,), (n - 1,))
-
-
-def test_recipes_make_anew_what_lies_in_records_after_the_tape_is_closed() -> None:
-    tape = Tape([8])
-    recipe = Recipe(
-        lambda moves, more: (*moves.kernel, *moves.output, *more), (window(tape.sizes[0]), (1, tape.sizes[0]))
-    )
-    assert key_of(recipe.given) == key_of((window(tape.sizes[0]), (1, tape.sizes[0])))
-    assert key_of(recipe.given) != key_of((window(8), (1, 8)))
-    assert tape.repeat([9]) is not None
-    tape.close()
-    assert recipe.made() == (8, 7, 1, 8)
-    assert recipe.made(tape.repeat([5])) == (5, 4, 1, 5)
-
-
-# ---- families
-
-
-def specs(**shapes: Sequence[int]) -> dict[str, TensorSpec]:
-    return {name: TensorSpec(np.dtype(np.float32), tuple(shape)) for name, shape in shapes.items()}
-
-
-def test_a_family_takes_equal_numbers_for_one() -> None:
-    family = Family.of(specs(a=(2, 4), b=(4, 9)), specs(a=(2, 5), b=(5, 9)))
-    assert family is not None
-    assert family.given(specs(a=(2, 7), b=(7, 9))) == [7]
-    assert family.given(specs(a=(2, 7), b=(8, 9))) is None
-    assert family.given(specs(a=(3, 7), b=(7, 9))) is None
-    assert family.given(specs(a=(2, 7, 1), b=(7, 9))) is None
-    assert family.given(specs(a=(2, 7))) is None
-
-
-def test_what_differs_in_more_than_numbers_is_no_family() -> None:
-    assert Family.of(specs(a=(2, 4)), specs(a=(2, 4))) is None
-    assert Family.of(specs(a=(2, 4)), specs(a=(2, 4, 1))) is None
-    assert Family.of(specs(a=(2, 4)), specs(b=(2, 5))) is None
-
-
-# ---- regions
+from onnxplug_ep_cpu.codegen.lower import winograd
+from onnxplug_ep_cpu.codegen.program import Buffer, Form, Program, Ref
+from onnxplug_ep_cpu.codegen.sizes import Tape
 
 
 def block(heads: int = 2, size: int = 8) -> ModelProto:
@@ -283,6 +143,25 @@ def test_a_growing_past_is_lowered_a_few_times_only(lowered: list[Any]) -> None:
     assert made.explain().regions and len(lowered) < 15
 
 
+def test_scratch_memory_is_laid_out_for_some_growth_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out = list[int]()
+
+    def assigned(*given: Any) -> int:
+        laid_out.append(assign_offsets(*given))
+        return laid_out[-1]
+
+    monkeypatch.setattr(program, "assign_offsets", assigned)
+    tape, calls = Tape([100]), Program()
+    for i in range(8):
+        calls.call(None, [Ref(Buffer("scratch", tape.sizes[0] * (1000 + 77 * i)))], 1, 1.0)  # type: ignore[arg-type]
+    addresses = SimpleNamespace(addresses=lambda kernels: dict.fromkeys(kernels, 0))
+    form = Form(calls, addresses, 0, 0, 1)  # type: ignore[arg-type]
+    tape.close()
+    made = [form.image({}, tape.repeat([length])).workspace for length in range(100, 150)]
+    assert 2 <= len(laid_out) <= 4, "each time there is room for an eighth more"
+    assert form.image({}, tape.repeat([10])).workspace < made[0] / 8
+
+
 def test_texts_of_any_length_are_lowered_a_few_times_only(lowered: list[Any]) -> None:
     made = session(block())
     lengths = np.random.default_rng(5).permutation(np.arange(8, 96))[:70].tolist()
@@ -381,6 +260,34 @@ def test_windows_over_images_of_any_size_are_lowered_a_few_times_only(name: str,
     assert len(lowered) < 10
     for each, result in zip(feeds_, found, strict=True):
         np.testing.assert_array_equal(result, session(proto).run(None, each)[0])
+
+
+def test_a_table_that_many_calls_read_is_made_once_for_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    reads = winograd._reads
+    monkeypatch.setattr(winograd, "_reads", lambda *given: (made.append(given), reads(*given))[1])
+    node, weights = WINDOWS["Winograd"]
+    running = session(images(node, channels=64, **weights))
+    for number, size in enumerate((88, 96, 104), 1):  # in several chunks each
+        running.run(None, {"x": np.ones((1, 64, size, size), np.float32)})
+        assert len(made) == number
+
+
+def test_the_product_of_whole_chunks_is_described_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    product = winograd.product
+    monkeypatch.setattr(
+        winograd, "product", lambda b, sizes, *rest, **named: (seen.append(sizes), product(b, sizes, *rest, **named))
+    )
+    node, weights = WINDOWS["Winograd"]
+    proto = images(node, channels=64, **weights)
+    x = {"x": np.random.default_rng(1).standard_normal((1, 64, 120, 120)).astype(np.float32)}
+    (found,) = session(proto).run(None, x)
+    assert len(seen) == 2  # and that of the last one
+    made = session(proto)
+    for size in (88, 104, 120):
+        made.run(None, {"x": x["x"][:, :, :size, :size]})
+    assert made.run(None, x)[0].tobytes() == found.tobytes()
 
 
 def test_what_is_kept_is_bounded(lowered: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

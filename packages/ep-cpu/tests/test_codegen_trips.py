@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,59 @@ def test_batches_of_the_first_scan(launches: list[bool]) -> None:
             np.testing.assert_allclose(y[batch, trip], -state, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(z[batch], state, rtol=1e-4, atol=1e-5)
     assert not y[1, 2:].any()
+
+
+GROWING = """<ir_version: 9, opset_import: ["": 20]> g (int64 n, float[{size}] x) => (y) {{
+    y = Loop <body = b (int64 i, bool go, float[{size}] v) => (on, w) {{ on = Identity(go) w = {node} }}> (n, , x) }}"""
+
+
+@pytest.mark.parametrize(
+    ("size", "node", "is_region"),
+    [("4", "Neg(v)", True), ("K", "Neg(v)", False), ("K", "Concat <axis = 0> (v, v)", False)],
+)
+def test_a_body_of_one_light_node_is_a_region_where_all_trips_have_its_shapes(
+    size: str, node: str, is_region: bool
+) -> None:
+    made = session(GROWING.format(size=size, node=node))
+    (found,) = [n for n in made.explain().nodes if n["op_type"] in ("Neg", "Concat")]
+    assert (found["region"] is not None) is is_region
+    x = np.arange(4, dtype=np.float32)
+    for trips in (0, 1, 3):
+        wanted = np.tile(x, 2**trips) if "Concat" in node else x * (-1) ** trips
+        np.testing.assert_array_equal(made.run(None, {"n": np.array(trips), "x": x})[0], wanted)
+
+
+BRANCHING = """<ir_version: 9, opset_import: ["": 20]> g (int64 n, float[4] x, float[4, 4] m) => (y) {
+    two = Constant <value_int = 2> ()
+    zero = Constant <value_int = 0> ()
+    y = Loop <body = b (int64 i, bool go, float[4] v) => (on, w) {
+        on = Identity(go) r = Mod(i, two) q = Equal(r, zero)
+        w = If(q) <then_branch = t () => (float[4] p) { p = Neg(v) }, else_branch = e () => (float[4] s) {
+            a = Cos(v) k = Loop <body = c (int64 j, bool h, float[4] d) => (g2, f) { g2 = Identity(h) f = MatMul(d, m) }> (two, , a)
+            s = Add(k, v) }> }> (n, , x) }"""
+
+
+def test_branches_in_a_loop_for_callers_at_once_and_in_a_profile(tmp_path: Path) -> None:
+    """Each frame has functions of its own for the branches; a profile sees their nodes."""
+    m = RNG.standard_normal((4, 4), np.float32) / 8
+
+    def wanted(x: np.ndarray, trips: int) -> np.ndarray:
+        for trip in range(trips):
+            x = x + np.cos(x) @ m @ m if trip % 2 else -x
+        return x
+
+    def run(seed: int) -> None:
+        x, trips = np.random.default_rng(seed).standard_normal(4, np.float32), seed % 7
+        (y,) = made.run(None, {"n": np.array(trips), "x": x, "m": m})
+        np.testing.assert_allclose(y, wanted(x, trips), rtol=1e-4, atol=1e-5)
+
+    options = onnxplug.SessionOptions()
+    for profiled in (False, True):
+        options.enable_profiling, options.profile_file_prefix = profiled, str(tmp_path / "p")
+        made = onnxplug.InferenceSession(
+            onnx.parser.parse_model(BRANCHING).SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        with ThreadPoolExecutor(4) as callers:
+            list(callers.map(run, range(28)))
+    events = json.loads(Path(made.end_profiling()).read_text())
+    assert {"Neg", "Cos", "MatMul"} <= {event["args"].get("op_name") for event in events}

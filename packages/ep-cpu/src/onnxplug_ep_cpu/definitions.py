@@ -38,9 +38,9 @@ DOTS = frozenset(
 """Operators whose writing forms take dot products of rows, which BLAS shares out where they are long."""
 OBJECTS = frozenset(
     {
-        "ArrayFeatureExtractor", "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Flatten", "Gather",
-        "LabelEncoder", "MurmurHash3", "OneHotEncoder", "RegexFullMatch", "Reshape", "SplitToSequence", "StringConcat",
-        "StringNormalizer", "StringSplit", "Tokenizer", "Unsqueeze", "Where",
+        "ArrayFeatureExtractor", "Cast", "CategoryMapper", "ConcatFromSequence", "Equal", "Expand", "Flatten", "Gather",
+        "LabelEncoder", "MurmurHash3", "OneHotEncoder", "RegexFullMatch", "Reshape", "Slice", "Split", "SplitToSequence",
+        "StringConcat", "StringNormalizer", "StringSplit", "Tile", "Tokenizer", "Transpose", "Unsqueeze", "Where",
     }
 )  # fmt: skip
 """Operators that have generated code for Python's objects (``kernels.objects``)."""

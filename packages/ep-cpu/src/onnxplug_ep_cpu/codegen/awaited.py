@@ -10,9 +10,14 @@ from collections.abc import Collection, Iterable
 
 from onnxplug.contract import GraphView, NodeView, ValueView
 
-OPERANDS = {"Resize": (2, 3), "Upsample": (1,), "Tile": (1,)}
-"""Operators whose sizes may come with a run, and the operands that are sizes, scales or repeats. Not Expand: what it makes of sizes
-above 1 is known without its operand, whose values the plan then does not give and nothing would check."""
+OPERANDS = {
+    ("", "Resize"): (2, 3),
+    ("", "Upsample"): (1,),
+    ("", "Tile"): (1,),
+    ("com.microsoft", "GroupQueryAttention"): (6,),
+}
+"""Operators whose sizes may come with a run, and the operands that are sizes, scales, repeats or lengths. Not Expand: what it makes of
+sizes above 1 is known without its operand, whose values the plan then does not give and nothing would check."""
 
 
 class Awaited:
@@ -32,7 +37,7 @@ class Awaited:
 
 def sizes(node: NodeView) -> list[ValueView]:
     """The operands that are sizes or scales and no constants."""
-    places = OPERANDS.get(node.op_type, ()) if node.domain == "" else ()
+    places = OPERANDS.get((node.domain, node.op_type), ())
     given = [node.inputs[place] for place in places if place < len(node.inputs)]
     return [value for value in given if value is not None and value.constant is None]
 

@@ -59,7 +59,7 @@ NumPy's: it uses one thread, narrower loops for many functions, and new memory f
 UNKNOWN = 64
 """The size assumed for a dimension that is not known."""
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "ExpandDims", "Flatten", "Identity", "Dropout"})
-"""Operators that move nothing with NumPy. A graph of nothing else copies what it shows; as a region that is one call."""
+"""Operators that move nothing with NumPy. A main graph of nothing else copies what it shows; as a region that is one call."""
 
 
 def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
@@ -95,10 +95,10 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     if not awaited.behind and graph.parent is not None and sum(map(len, groups)) == len(graph.nodes):
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
     whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)
-    shown = whole and graph.parent is None and all(map(_is_view, graph.nodes))
+    brief = whole and all(map(_is_view if graph.parent is None else _is_fixed, graph.nodes))
     for group in groups:
         compute = [node for node in group if id(node) not in shapes and id(node) not in carrying]
-        if (shown and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
+        if (brief and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
 
 
@@ -140,6 +140,13 @@ def _alone(node: NodeView) -> bool:
 
 def _is_view(node: NodeView) -> bool:
     return node.op_type in VIEWS
+
+
+def _is_fixed(node: NodeView) -> bool:
+    """Whether all shapes are known. A body of such nodes is bound once and runs trip after trip, where NumPy takes longer to be called than
+    to compute; one of a growing list would be bound in each trip."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    return all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in values)
 
 
 def _whole(node: NodeView) -> bool:

@@ -14,8 +14,8 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, NodeView, Region, RunContext, ValueView
 from onnxplug.contract.records import record
+from onnxplug_ep_cpu.codegen.gram_table import Table, unfit
 from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
-from onnxplug_ep_cpu.codegen.lower.grams import Table, supports
 from onnxplug_ep_cpu.codegen.objects import make
 from onnxplug_ep_cpu.codegen.vocabulary import OUTSIDE, Counts, Words
 from onnxplug_kernels import re2
@@ -100,7 +100,8 @@ def _chain(vectorizer: NodeView, results: Collection[str]) -> Chain | None:
 def _is_countable(chain: Chain) -> bool:
     """Whether texts can be counted where they lie, whatever their shape."""
     attributes = chain.vectorizer.attributes
-    if supports(chain.vectorizer) is not None or not attributes.get("pool_strings"):
+    y = chain.vectorizer.outputs[0]
+    if y is None or y.shape is None or unfit(chain.vectorizer) is not None or not attributes.get("pool_strings"):
         return False
     if attributes["max_skip_count"] > 0 and attributes["max_gram_length"] > 1:
         return False

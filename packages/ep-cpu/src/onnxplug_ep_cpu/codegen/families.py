@@ -56,7 +56,8 @@ class Images:
     def image(self, specs: Specs, lower: Lower) -> Image:
         """The image for these specs; ``lower`` is the region's, which holds this."""
         for known, image in self._kept:
-            if known.keys() == specs.keys() and all(_alike(spec, known[name]) for name, spec in specs.items()):
+            others = _others(specs, known)
+            if others is not None and all(_alike(specs[name], known[name]) for name in others):
                 return image
         image = self._image(specs, lower)
         self._kept.append((specs, image))
@@ -125,7 +126,7 @@ class Family:
         same: dict[tuple[int, int], Varying] = {}
         for name, now in new.items():
             was = old[name]
-            if was is now or _alike(was, now):
+            if _alike(was, now):
                 continue
             if not _comparable(was, now):
                 return None
@@ -144,14 +145,8 @@ class Family:
         """The numbers of a signature; None where it is not of the family. The next signature is compared with this one, with
         which it may share specs."""
         base, varying = self._base, self._varying
-        names = list(specs)
-        if names == list(base):  # as the same region's always are: the comparison then takes a tenth of the time
-            others: Iterable[str] = compress(names, map(is_not, specs.values(), base.values()))
-        elif specs.keys() == base.keys():
-            others = names
-        else:
-            return None
-        if not all(name in varying or _alike(specs[name], base[name]) for name in others):
+        others = _others(specs, base)
+        if others is None or not all(name in varying or _alike(specs[name], base[name]) for name in others):
             return None
         numbers: list[int | None] = [None] * self._count
         filled: set[tuple[int, int]] = set()
@@ -248,6 +243,14 @@ def _fill(
     return True
 
 
+def _others(a: Specs, b: Specs) -> Iterable[str] | None:
+    """Names whose specs may differ: they are not one object. None where the names differ."""
+    names = list(a)
+    if names == list(b):  # as the same region's always are: the comparison then takes a tenth of the time
+        return compress(names, map(is_not, a.values(), b.values()))
+    return names if a.keys() == b.keys() else None
+
+
 def _comparable(a: TensorSpec, b: TensorSpec) -> bool:
     """Whether only numbers can differ."""
     return a.dtype == b.dtype and len(a.shape) == len(b.shape) and (a.constant is None) == (b.constant is None)
@@ -259,7 +262,7 @@ def _is_few(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _alike(a: TensorSpec, b: TensorSpec) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and _equal(a.constant, b.constant)
+    return a is b or (a.dtype == b.dtype and a.shape == b.shape and _equal(a.constant, b.constant))
 
 
 def _equal(a: np.ndarray | None, b: np.ndarray | None) -> bool:

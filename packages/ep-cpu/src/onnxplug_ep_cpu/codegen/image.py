@@ -35,12 +35,12 @@ class Origin(NamedTuple):
     placed: Sequence[tuple[int, int]]
 
 
-def _stretches(works: np.ndarray, threads: int) -> list[tuple[int, int]]:
+def _stretches(works: Sequence[float], threads: int) -> list[tuple[int, int]]:
     """(first call, how many) of each stretch."""
     stretches, first, spent = [], 0, 0.0
-    for number, work in enumerate((works / threads).tolist()):
+    for number, work in enumerate(works):
         spent += work
-        if spent > STRETCH:
+        if spent > STRETCH * threads:
             stretches.append((first, number + 1 - first))
             first, spent = number + 1, 0.0
     if first < len(works) or not stretches:
@@ -66,7 +66,8 @@ class Image:
     ) -> None:
         """``words`` and ``moves`` as the driver takes them (see ``driver``); ``bases``: how many there are; ``kept``: arrays that words
         point to; ``works``: nanoseconds of each call on one thread; ``marks``: from which call on calls are of which nodes."""
-        work, large = float(works.sum()), float(works[works >= SOLO].sum())
+        each = works.tolist()  # mostly so few that each of NumPy's functions would take longer than all of this
+        work, large = sum(each), sum(n for n in each if n >= SOLO)
         self.workspace, self.shared, self._lasts = workspace, threads > 1 and large > SHARED_FROM, work > BRIEF
         self._brief = int(BRIEF // max(work, 1.0)) + 1
         """Trips of it that last longer than that."""
@@ -74,7 +75,7 @@ class Image:
         """Whether a kernel may set the status word."""
         self.words, self.moves, self.kept, self.works, self.threads = words, moves, kept, works, threads
         self.marks, self.origin, self.count = marks, origin, bases
-        self._records = [self._record(*stretch) for stretch in _stretches(works, threads)]
+        self._records = [self._record(*stretch) for stretch in _stretches(each, threads)]
         self.records = [record.ctypes.data for record in self._records]
         self.bases: Callable[..., bytes] = struct.Struct(f"{bases}q").pack
         """Makes the third argument of ``launch`` from the ids of the workspace, the inputs and the outputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from onnxplug.contract import NodeView, TensorSpec, ValueView
+from onnxplug.contract import NodeView, TensorSpec, ValueView, fits
 from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import fuse
 from onnxplug_ep_cpu.codegen.compiler import compiler
@@ -50,6 +50,9 @@ def lowered(
         element = "int64" if spec.dtype == object else element_of(spec.dtype)  # strings are numbered
         lowering.values[value.name] = Tensor(buffer, spec.shape, dense_strides(spec.shape), element=element)
     try:
+        for node in prepared.nodes:
+            if not fits(node, [_shape(specs, v) for v in node.inputs]):
+                raise Unsupported(f"the operands of {node.op_type} '{node.name}' do not go together")
         for node in prepared.ruled:
             require(misfit(node.domain, node.op_type, [_shape(specs, v) for v in node.inputs], node.attributes))
         for step in prepared.steps:

@@ -125,6 +125,10 @@ class Program:
                 self.begin(kernel)
             self.calls.append(Call(kernel, args, items, work, even))
 
+    def repeat(self, calls: range) -> None:
+        """Append calls of the program once more."""
+        self.calls += [self.calls[at] for at in calls]
+
     def finish(self, compiler: Compiler, inputs: int, outputs: int, threads: int) -> Image:
         """The image of a program all of whose sizes are plain numbers."""
         return Form(self, compiler, inputs, outputs, threads).image({})
@@ -147,7 +151,7 @@ class Form:
         """Words that hold an address in an array that is kept, by its number."""
         self.functions: list[tuple[int, Kernel]] = []
         """Words that hold the address of a kernel."""
-        self._filled: list[tuple[int, Buffer]] = []
+        self._filled: dict[Buffer, list[int]] = {}
         """Words to which the address of an array that shapes decide is added."""
         self._lying: list[tuple[int, int]] = []
         """Words to which the offset of a scratch buffer is added, by its number."""
@@ -167,24 +171,28 @@ class Form:
         self._words = Numbers(words, np.int64)
         self._nbytes = Numbers([buffer.nbytes for buffer in self._scratch], np.int64)
         self._works = Numbers([call.work for call in calls], np.float64)
-        self._laid_out: tuple[list[int], tuple[np.ndarray, int]] = ([], (np.zeros(0, np.int64), 0))
+        self._sizes = np.full(len(self._scratch), -1)
+        self._layout: tuple[np.ndarray, int] = (np.zeros(0, np.int64), 0)
+        """Of scratch buffers of these sizes."""
         self.moves = np.array(self._relocations, np.int64)
         self._lies = np.array(self._lying, np.int64).reshape(-1, 2).T
         self.marks = program.marks
 
     def image(self, specs: Mapping[str, TensorSpec], values: Sequence[Any] | None = None) -> Image:
         """The image for the values of a tape (default: those it was recorded with) and the arrays that ``specs`` have."""
-        offsets, scratch = self._lay_out(self._nbytes.of(values).tolist())
+        offsets, scratch = self._lay_out(self._nbytes.of(values))
         words, kept, placed = self._words.of(values), self._kept, self._placed
         at, number = self._lies
         words[at] += offsets[number]
         if self._filled:
-            arrays = {buffer: buffer.filled(specs, values) for _, buffer in self._filled}
-            numbers = {buffer: len(kept) + n for n, buffer in enumerate(arrays)}
-            kept = [*kept, *arrays.values()]
-            placed = [*placed, *[(word, numbers[buffer]) for word, buffer in self._filled]]
-            for word, buffer in self._filled:
-                words[word] += arrays[buffer].ctypes.data
+            kept, placed = [*kept], [*placed]
+            for buffer, held in self._filled.items():
+                array = buffer.filled(specs, values)
+                address = array.ctypes.data
+                for word in held:
+                    words[word] += address
+                placed += [(word, len(kept)) for word in held]
+                kept.append(array)
         works = self._works.of(values)
         if self.threads > 1:
             rows = words[HEAD_WORDS : HEAD_WORDS + ROW_WORDS * len(works)].reshape(-1, ROW_WORDS)
@@ -199,7 +207,7 @@ class Form:
         buffer = ref.buffer
         if buffer.kind == "constant":
             if buffer.known or buffer.recipe is not None:
-                self._filled.append((word, buffer))
+                self._filled.setdefault(buffer, []).append(word)
                 return ref.offset
             assert buffer.array is not None
             self._placed.append((word, len(self._kept)))
@@ -221,19 +229,16 @@ class Form:
         self._relocations.append((word, base))
         return offset
 
-    def _lay_out(self, nbytes: list[int]) -> tuple[np.ndarray, int]:
-        """Offsets of the scratch buffers and the bytes of all of them. A buffer whose size is followed gets up to an eighth
-        more than it needs, so that sizes which grow by little are laid out once."""
-        for at in self._nbytes.followed:
-            step = 1 << max(0, nbytes[at].bit_length() - 4)
-            nbytes[at] = -(-nbytes[at] // step) * step
-        before, layout = self._laid_out
-        if before != nbytes:
-            storages = [Storage(n, *span) for n, span in zip(nbytes, self._spans, strict=True)]
+    def _lay_out(self, nbytes: np.ndarray) -> tuple[np.ndarray, int]:
+        """Offsets of the scratch buffers and the bytes of all of them. Buffers whose sizes are followed get an eighth more than they
+        need, so that those which grow by little are laid out once, and all again at the same time. A quarter more is too much."""
+        if np.any(nbytes > self._sizes) or 5 * nbytes.sum() < 4 * self._sizes.sum():
+            followed = self._nbytes.followed
+            nbytes[followed] += nbytes[followed] // 8
+            storages = [Storage(n, *span) for n, span in zip(nbytes.tolist(), self._spans, strict=True)]
             total = assign_offsets(storages, ALIGNMENT)
-            layout = np.array([storage.offset for storage in storages], np.int64), total
-            self._laid_out = nbytes, layout
-        return layout
+            self._sizes, self._layout = nbytes, (np.array([storage.offset for storage in storages], np.int64), total)
+        return self._layout
 
 
 class Numbers:
@@ -241,12 +246,13 @@ class Numbers:
 
     def __init__(self, numbers: Sequence[Any], dtype: Any) -> None:
         self._plain = np.array([number_of(n) for n in numbers], dtype)
-        self.followed = [i for i, n in enumerate(numbers) if n.__class__ is Size and not n.tape.closed]
-        self._positions = [numbers[i].position for i in self.followed]
+        followed = [i for i, n in enumerate(numbers) if n.__class__ is Size and not n.tape.closed]
+        self.followed = np.array(followed, np.int64)
+        self._positions = [numbers[i].position for i in followed]
 
     def of(self, values: Sequence[Any] | None) -> np.ndarray:
         """The numbers for the values of the tape, or as they were recorded."""
         made = self._plain.copy()
-        if self.followed and values is not None:
+        if self._positions and values is not None:
             made[self.followed] = [values[i] for i in self._positions]
         return made

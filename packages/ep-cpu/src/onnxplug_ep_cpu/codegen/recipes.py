@@ -9,27 +9,56 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.sizes import Size, Tape
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 REMEMBERED = 4096
 """Results of a function of sizes that are kept: sessions may see ever new sizes."""
+KEPT, SMALL = 64, 4096
+"""Results that a recipe keeps, and bytes up to which an array is one of them: a larger one is made faster than it is used."""
 _SIZELESS = frozenset({"Target", "Axis", "NodeView"})
 """Records that are known to hold no sizes, in which none is looked for."""
 
 
-@record(frozen=True, slots=True, eq=False)
 class Recipe:
-    """``function(*given)``, which gives the same for the same numbers. ``given`` may hold sizes in tuples and records."""
+    """``function(*given)``, which gives the same for the same numbers, an array or what is decided. ``given`` may hold sizes in tuples and
+    records."""
 
-    function: Callable[..., Any]
-    given: tuple[Any, ...]
+    __slots__ = ("_kept", "_numbers", "function", "given")
+
+    def __init__(self, function: Callable[..., Any], given: tuple[Any, ...]) -> None:
+        self.function, self.given = function, given
+        positions = dict.fromkeys(_positions(given))
+        self._numbers = operator.itemgetter(*positions) if positions else None
+        self._kept: dict[Any, Any] = {}
 
     def made(self, values: Sequence[Any] | None = None) -> Any:
-        """The result for the values of a tape (default: those it was recorded with)."""
-        return self.function(*plain(self.given, values))
+        """The result for the values of a tape (default: those it was recorded with). Small ones are kept: of two images that differ in
+        height and width another one had this height, and another this width."""
+        if values is None or self._numbers is None:
+            return self.function(*plain(self.given, values))
+        numbers, kept = self._numbers(values), self._kept
+        if numbers in kept:
+            return kept[numbers]
+        made = self.function(*plain(self.given, values))
+        if getattr(made, "nbytes", 0) <= SMALL:
+            if len(kept) == KEPT:
+                del kept[next(iter(kept))]
+            kept[numbers] = made
+        return made
+
+
+def _positions(given: Any) -> list[int]:
+    """Where the sizes in ``given`` are on their tape."""
+    kind = given.__class__
+    if kind is Size:
+        return [given.position]
+    if kind is not tuple:
+        if (parts := _parts(kind)) is None:
+            return []
+        given = parts(given)
+    return [position for each in given if each.__class__ is not int for position in _positions(each)]
 
 
 def plain(given: Any, values: Sequence[Any] | None = None) -> Any:

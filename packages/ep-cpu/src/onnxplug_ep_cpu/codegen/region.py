@@ -10,8 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from onnxplug.contract import CompiledRegion, Region, TensorSpec, prefer_host
 from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import awaited
@@ -19,7 +17,7 @@ from onnxplug_ep_cpu.codegen.bound import BoundRegion
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.pool import Pool, pool
 from onnxplug_ep_cpu.codegen.settings import Settings
-from onnxplug_ep_cpu.codegen.shelf import RegionShelf, shelf
+from onnxplug_ep_cpu.codegen.shelf import RegionShelf, Texts, shelf
 from onnxplug_ep_cpu.codegen.target import Target
 
 if TYPE_CHECKING:
@@ -31,7 +29,27 @@ if TYPE_CHECKING:
 
 log = Log("onnxplug.cpu")
 
+_CACHES = {("com.microsoft", "GroupQueryAttention"): {1: 3, 2: 4}}
+"""Operators that add to a cache: output -> input that has what it adds to."""
+
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def updated(region: Region) -> dict[int, tuple[int, ...]]:
+    """Outputs that are caches with rows added -> the inputs that are these caches, which nothing else in the region reads."""
+    places = {v.name: i for i, v in enumerate(region.inputs)}
+    made = {v.name: i for i, v in enumerate(region.outputs)}
+    nodes = region.graph.nodes
+    found: dict[int, tuple[int, ...]] = {}
+    for node in nodes:
+        for output, source in _CACHES.get((node.domain, node.op_type), {}).items():
+            past = node.inputs[source] if source < len(node.inputs) else None
+            present = node.outputs[output] if output < len(node.outputs) else None
+            if past is None or present is None or past.name not in places or present.name not in made:
+                continue
+            if sum(v is not None and v.name == past.name for n in nodes for v in (*n.inputs, *n.captures)) == 1:
+                found[made[present.name]] = (places[past.name],)
+    return found
 
 
 class NativeRegion(CompiledRegion):
@@ -55,6 +73,7 @@ class NativeRegion(CompiledRegion):
         self.shape_inputs = frozenset(
             i for i, v in enumerate(region.inputs) if id(v.producer) in hosted or v.name in sizes
         )
+        self.inplace = updated(region)
         self._shelf: RegionShelf | None = shelf(region, target, threads, settings)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
@@ -65,7 +84,7 @@ class NativeRegion(CompiledRegion):
             for value in (v for node in self._region.graph.nodes for v in node.inputs):
                 if value is not None:
                     value.release()  # the program has its own
-            return self._bound(specs, specs, {}, found)
+            return self._bound(specs, *found)
 
     def foresee(self) -> None:
         """Make the program that a run of an earlier process asked for first, where its weights are too many to be kept: they are laid out
@@ -82,18 +101,21 @@ class NativeRegion(CompiledRegion):
         """The region lowered for a signature, or run node by node where that fails."""
         from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
         from onnxplug_ep_cpu.codegen.undecided import Open
+        from onnxplug_kernels.refusals import Refusal
 
         region = self._region
         try:
             prepared, images = self._prepare()
             if any(v.dtype == object for v in region.outputs):  # of shapes that their lowering finds
                 form, lowering = self._lowered(specs, Open())
-                return self._bound(specs, lowering.specs, lowering.words, form.image(specs))
-            image = images.image(specs, self._form)
+                made = {v.name: lowering.specs[v.name] for v in region.outputs}
+                image, texts = form.image(specs), Texts(made, lowering.words, prepared.numbers)
+            else:
+                image, texts = images.image(specs, self._form), Texts(specs, {}, prepared.numbers)
             if self._shelf is not None:
-                self._shelf.put(specs, image, prepared.facts)
-            return self._bound(specs, specs, {}, image)
-        except Unsupported as reason:
+                self._shelf.put(specs, image, texts, prepared.facts)
+            return self._bound(specs, image, texts)
+        except (Unsupported, Refusal) as reason:  # a kernel refuses in its own words when it runs
             log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return self._by_node(specs, str(reason))
         except _FAULTS as fault:
@@ -108,20 +130,14 @@ class NativeRegion(CompiledRegion):
 
         return InterpretedRegion(self._region, specs, reason)
 
-    def _bound(
-        self,
-        specs: Mapping[str, TensorSpec],
-        made: Mapping[str, TensorSpec],
-        words: Mapping[str, np.ndarray],
-        image: Image,
-    ) -> CompiledRegion:
+    def _bound(self, specs: Mapping[str, TensorSpec], image: Image, texts: Texts) -> CompiledRegion:
         numbered = []
-        if self._ready is not None and (numbers := self._ready[0].numbers):
+        if texts.numbers:
             from onnxplug_ep_cpu.codegen.words import numbering
 
-            number = numbering(numbers)
+            number = numbering(texts.numbers)
             numbered = [(i, number) for i, v in enumerate(self._region.inputs) if v.dtype == object]
-        return BoundRegion(self._region, specs, made, words, numbered, image, self._pool())
+        return BoundRegion(self._region, specs, texts.made, texts.lists, numbered, image, self._pool())
 
     def facts(self) -> Mapping[str, Any]:
         if self._ready is None and self._shelf is not None and self._shelf.facts is not None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import marshal
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,8 @@ def _name(*facts: Any) -> str:
     return blake2b(repr((*facts, host().versions)).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
+File = tuple[str, tuple[int, ...], int]
+"""A file of arrays: its name, their sizes in bytes and its checksum."""
 Claimed = tuple[list[list[int]], list[int]]
 """Positions of the nodes of each region in a graph, and of those that have a kernel."""
 
@@ -75,18 +78,47 @@ def varies(region: Region) -> bool:
 
 
 def shelf(region: Region, target: Target, threads: int, settings: Settings) -> RegionShelf | None:
-    """Where programs of a region are kept; None where they are not: of graphs that nobody knows again, where measurements or other
-    regions decide about algorithms, and for strings, whose numbers are the session's own."""
+    """Where programs of a region are kept; None where they are not: of graphs that nobody knows again, and where measurements or other
+    regions decide about algorithms."""
     cache, parent = _cache(), region.graph.parent
     if cache is None or parent is None or not parent.identity:
         return None
     if settings.tune or settings.winograd_memory is not None:
         return None
-    if any(value.dtype == object for value in (*region.inputs, *region.outputs)):
-        return None
     first = next(at for at, node in enumerate(parent.nodes) if node is region.graph.nodes[0])
     facts = parent.identity, first, region.name, target, threads, settings
     return RegionShelf(cache, region, target, facts)
+
+
+class Texts(NamedTuple):
+    """What a program knows of strings."""
+
+    made: Mapping[str, TensorSpec]
+    """Specs of the region's outputs: the signature's, or those that the lowering finds where some are strings."""
+    lists: Mapping[str, np.ndarray]
+    """In which the program computes places, for outputs that are strings."""
+    numbers: Mapping[str, int]
+    """By which it knows words, for inputs that are strings: from 1 on, in this order."""
+
+    @classmethod
+    def of(cls, data: Any, specs: Mapping[str, TensorSpec]) -> Texts:
+        """Those of such data, of a program for ``specs``."""
+        made, lists, words = data
+        return cls(
+            specs if made is None else {name: _spec(*spec) for name, spec in made},
+            {name: np.array(spelled, object) for name, spelled in lists},
+            dict(zip(words, count(1))),
+        )
+
+    def data(self, specs: Mapping[str, TensorSpec]) -> Any:
+        """As ``marshal`` writes it."""
+        made = None if self.made is specs else [(name, _data(spec)) for name, spec in self.made.items()]
+        return made, [(name, spelled.tolist()) for name, spelled in self.lists.items()], list(self.numbers)
+
+    @property
+    def are_portable(self) -> bool:
+        """Whether all can be written down."""
+        return all(type(word) is str for words in (*self.lists.values(), self.numbers) for word in words)
 
 
 class RegionShelf:
@@ -96,10 +128,10 @@ class RegionShelf:
         self._cache, self._region, self._target, self._identity = cache, region, target, facts
         self._varies = varies(region)
         self._left = MOST
-        self._written: tuple[list[np.ndarray], str, int] | None = None
-        """Constants that this process has kept, the name of their file and its checksum."""
-        self._read: tuple[Any, list[np.ndarray] | None] | None = None
-        """Where constants were read from last, and these, which the next program mostly has as well."""
+        self._written: dict[tuple[int, int], tuple[np.ndarray, File, int]] = {}
+        """Constants that this process has kept by where they lie in memory, each with its file and its number there."""
+        self._read: dict[File, list[np.ndarray] | None] = {}
+        """Files that the latest program's constants were read from, most of which the next one has as well."""
         self._expected: bytes | None = None
         self._tells = True
         """Whether the first signature of this process is still to come."""
@@ -119,21 +151,21 @@ class RegionShelf:
         if blob != self._expected:
             self._cache.put(_name("expected", *self._identity), blob)
 
-    def get(self, specs: Mapping[str, TensorSpec]) -> Image | None:
+    def get(self, specs: Mapping[str, TensorSpec]) -> tuple[Image, Texts] | None:
         """The program for a signature; None where it, or a kernel of it, is not kept."""
         entry = self._entry(specs)
         blob = None if entry is None else self._cache.get(entry)
         if blob is None:
             return None
-        words, moves, bases, functions, placed, arrays, workspace, works, threads, checked, marks, facts = (
-            marshal.loads(blob)
-        )
-        if self._read is None or self._read[0] != arrays:
-            self._read = arrays, self._cache.get_arrays(*arrays)
-        kept = self._read[1]
+        (
+            words, moves, bases, functions, placed, files, places, workspace, works, threads, checked, marks, facts, texts
+        ) = marshal.loads(blob)  # fmt: skip
+        self._read = {file: self._read[file] if file in self._read else self._cache.get_arrays(*file) for file in files}
         addresses = compiler(self._target).reached([function for _, function in functions])
-        if kept is None or addresses is None:
+        blocks = [block for block in self._read.values() if block is not None]
+        if len(blocks) < len(files) or addresses is None:
             return None
+        kept = [blocks[file][number] for file, number in places]
         found = np.frombuffer(words, np.int64).copy()
         for (word, _), address in zip(functions, addresses, strict=True):
             found[word] = address
@@ -142,22 +174,25 @@ class RegionShelf:
         nodes = self._region.graph.nodes
         of = [(first, tuple(nodes[at] for at in places)) for first, places in marks]
         self.facts = facts
-        return Image(
+        image = Image(
             found, np.frombuffer(moves, np.int64).reshape(-1, 2), bases, kept, workspace, np.frombuffer(works, np.float64),
             threads, checked, of,
         )  # fmt: skip
+        return image, Texts.of(texts, specs)
 
-    def put(self, specs: Mapping[str, TensorSpec], image: Image, facts: Callable[[], Mapping[str, Any]]) -> None:
+    def put(
+        self, specs: Mapping[str, TensorSpec], image: Image, texts: Texts, facts: Callable[[], Mapping[str, Any]]
+    ) -> None:
         """Keep a program, and what is to be told of it, unless its constants are many."""
-        self._read = None  # from here on programs are lowered
+        self._read = {}  # from here on programs are lowered
         if image.origin is None or self._left <= 0:
             return
         arrays = {id(array): array for array in image.kept}  # several calls may read one
         constants = list(arrays.values())
-        if self._tells and self._varies and _nbytes(constants) > LARGEST:
+        if self._tells and self._varies and texts.made is specs and _nbytes(constants) > LARGEST:
             self._expect(specs)
         origin, entry = image.origin, self._entry(specs) if _is_portable(constants) else None
-        if entry is None:
+        if entry is None or not texts.are_portable:
             return
         functions = [(word, compiler(self._target).function(kernel)) for word, kernel in origin.functions]
         if any(function is None for _, function in functions):
@@ -167,29 +202,35 @@ class RegionShelf:
         words[[word for word, _ in functions]] = 0
         for word, number in origin.placed:
             words[word] -= image.kept[number].ctypes.data
-        file, checksum = self._constants(entry, constants)
+        files, places = self._constants(entry, constants)
         at = {id(node): number for number, node in enumerate(self._region.graph.nodes)}
         data = (
             words.tobytes(), image.moves.tobytes(), image.count, functions,
             [(word, order[id(image.kept[number])]) for word, number in origin.placed],
-            (file, [a.nbytes for a in constants], checksum), int(image.workspace), image.works.tobytes(), image.threads, image.checked,
+            files, places, int(image.workspace), image.works.tobytes(), image.threads, image.checked,
             [(first, [at[id(node)] for node in nodes]) for first, nodes in image.marks], dict(facts()),
+            texts.data(specs),
         )  # fmt: skip
         self._cache.put(entry, marshal.dumps(data))
 
-    def _constants(self, entry: str, arrays: list[np.ndarray]) -> tuple[str, int]:
-        """The file with these constants and its checksum: programs for several shapes mostly have the same ones."""
-        if self._written is not None:
-            known, name, checksum = self._written
-            if list(map(_place, known)) == list(map(_place, arrays)):
-                return name, checksum
-        name = f"{entry}{_CONSTANTS}"
-        self._written = arrays, name, self._cache.put_arrays(name, arrays)
-        return name, self._written[2]
+    def _constants(self, entry: str, arrays: list[np.ndarray]) -> tuple[list[File], list[tuple[int, int]]]:
+        """The files with these constants, and for each which file and its number there. Those that a program for another signature has
+        too, as weights are, are not written again: what is left are mostly tables made of sizes."""
+        fresh = [array for array in arrays if _place(array) not in self._written]
+        if fresh:
+            sizes = tuple(array.nbytes for array in fresh)
+            name = _name(entry, sizes) + _CONSTANTS  # another process may have others of this program left to write
+            file = name, sizes, self._cache.put_arrays(name, fresh)
+            self._written.update((_place(array), (array, file, number)) for number, array in enumerate(fresh))
+        found = [self._written[_place(array)] for array in arrays]
+        if not self._left:
+            self._written = {}  # nothing more is kept
+        files = list(dict.fromkeys(file for _, file, _ in found))
+        return files, [(files.index(file), number) for _, file, number in found]
 
     def _entry(self, specs: Mapping[str, TensorSpec]) -> str | None:
-        """The name of a signature's program; None for one that depends on words."""
-        if any(spec.dtype.hasobject for spec in specs.values()):
+        """The name of a signature's program; None for one that depends on the contents of strings."""
+        if any(spec.dtype.hasobject and spec.constant is not None for spec in specs.values()):
             return None
         signature = [
             (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import ClassVar
 
@@ -181,6 +181,11 @@ class Texts:
                 f.call("PyMem_Free", text)
         f.start(done)
         return f.value("phi ptr " + ", ".join(f"[{value}, %{block}]" for value, block in found))
+
+
+def numbered(words: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
+    """The words' numbers, int64; new ones get the next, from 1 on."""
+    return np.array([numbers.setdefault(word, len(numbers) + 1) for word in words], INT64)
 
 
 def numbering(numbers: Mapping[str, int]) -> Callable[[np.ndarray], np.ndarray]:

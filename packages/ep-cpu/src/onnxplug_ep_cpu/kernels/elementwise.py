@@ -15,9 +15,7 @@ from onnxplug_ep_cpu.kernels.forms import (
     Binder,
     Specs,
     given,
-    highest,
     into,
-    lowest,
     scalar,
 )
 from onnxplug_kernels.arithmetic import no_zero
@@ -171,11 +169,13 @@ def where(inputs: Specs, outputs: Specs) -> Into | None:
 
 @into("Clip", 11, 13, dtypes=_SINGLE_UP | INTEGER, inplace=(0,))
 def clip(inputs: Specs, outputs: Specs) -> Into | None:
-    """``x`` limited to [low, high], each of which may be left out; ``high`` wins where they cross."""
+    """``x`` limited to [low, high], by default the finite numbers of its type; ``high`` wins where they cross."""
     if any(bound is not None and len(bound.shape) > len(inputs[0].shape) for bound in inputs[1:]):
         return None  # a list of one for a scalar
-    low = None if given(inputs, 1) else lowest(inputs[0].dtype)
-    high = None if given(inputs, 2) else highest(inputs[0].dtype)
+    dtype = inputs[0].dtype
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    low = None if given(inputs, 1) else scalar(limits.min, dtype)
+    high = None if given(inputs, 2) else scalar(limits.max, dtype)
     return Into(
         lambda *operands: operands[0].clip(
             operands[1] if low is None else low, operands[2] if high is None else high, operands[-1]

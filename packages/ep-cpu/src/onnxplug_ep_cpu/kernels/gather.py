@@ -9,7 +9,7 @@ import numpy as np
 
 from onnxplug.contract import Into
 from onnxplug_ep_cpu.kernels.forms import Specs, into, normal_axis
-from onnxplug_kernels.refusals import Refusal, outside
+from onnxplug_kernels.refusals import out_of_bounds
 
 
 @into("Gather", 1, 13)
@@ -33,10 +33,7 @@ def _checked(axis: int, size: int) -> Callable[..., Any]:
     def call(data: np.ndarray, indices: np.ndarray, y: np.ndarray) -> None:
         flat = indices.reshape(-1)
         if np.minimum.reduce(flat) < -size or np.maximum.reduce(flat) >= size:
-            raise Refusal(
-                f"indices element out of data bounds, idx={outside(flat, size)} must be within the inclusive range "
-                f"[{-size},{size - 1}]"
-            )
+            raise out_of_bounds(flat, size)
         data.take(indices, axis, y, "wrap")
 
     return call

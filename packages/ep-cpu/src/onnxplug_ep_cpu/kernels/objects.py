@@ -1,4 +1,7 @@
-"""Kernels of operators on strings and sequences in generated code, in the place of those of the catalogue, which take what these do not."""
+"""Kernels of operators on strings and sequences in generated code, in the place of those of the catalogue, which take what these do not.
+
+A rule imports what it needs: a model has one or two of these operators.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen import hashes, rearranged, sequences, text, words
+from onnxplug_ep_cpu.codegen import text
 from onnxplug_ep_cpu.codegen.objects import MOST_RANK, Written, make
-from onnxplug_kernels import re2
-from onnxplug_kernels.dtypes import numpy_dtype
-from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
-from onnxplug_kernels.ops.ml_maps import ByType, Mapped
-from onnxplug_kernels.ops.text import case_changes
 
 Kernel = Callable[..., Any]
 
@@ -47,6 +45,8 @@ def _equal(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _normalizer(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_kernels.ops.text import case_changes
+
     action = str(node.attributes.get("case_change_action"))
     if action not in ("LOWER", "UPPER") or node.attributes.get("stopwords"):
         return None
@@ -54,6 +54,8 @@ def _normalizer(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _full_match(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_kernels import re2
+
     return _made(text.Matches(), kernel, re2.compile(str(node.attributes.get("pattern", ""))).fullmatch, None)
 
 
@@ -67,6 +69,9 @@ def _split(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _mapped(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import words
+    from onnxplug_kernels.ops.ml_maps import ByType, Mapped
+
     table = kernel.of(_is_text(node)) if isinstance(kernel, ByType) else kernel
     given, made = node.inputs[0], node.outputs[0]
     if not isinstance(table, Mapped) or given is None or made is None or given.dtype not in (text.OBJECT, text.INT64):
@@ -78,6 +83,8 @@ def _mapped(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import words
+
     known = list(node.attributes.get("cats_strings", ()))
     if not _is_text(node) or len(set(known)) < len(known) or not node.attributes.get("zeros", 1):
         return None
@@ -86,6 +93,9 @@ def _one_hot(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import words
+    from onnxplug_kernels.dtypes import numpy_dtype
+
     given = node.inputs[0]
     if given is None or node.since_version < 6:  # which names its type with a string
         return None
@@ -99,6 +109,8 @@ def _cast(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import rearranged
+
     at = node.inputs[1]
     if not _is_text(node) or at is None or at.dtype != text.INT64:
         return None
@@ -108,6 +120,8 @@ def _gather(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import rearranged
+
     if not _is_text(node):
         return None
     given = node.inputs[1] if len(node.inputs) > 1 else None
@@ -125,10 +139,21 @@ def _shown(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _where(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import rearranged
+
     return _made(rearranged.Where(), kernel, text.BOOL) if _is_text(node, 1) else None
 
 
+def _strided(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.kernels.strided import described
+
+    written = described(node) if _is_text(node) else None
+    return None if written is None else _made(written, kernel)
+
+
 def _tokenizer(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_kernels.ops.contrib_text import END, START, Tokenizer
+
     if not isinstance(kernel, Tokenizer):
         return None
     split = kernel.split if kernel.least == 1 else partial(_long_tokens, kernel.split, kernel.least)
@@ -141,6 +166,8 @@ def _long_tokens(split: Callable[[str], list[str]], least: int, word: str) -> li
 
 
 def _murmur(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import hashes
+
     if not _is_text(node):
         return None
     written = hashes.Murmur(bool(node.attributes.get("positive", 1)))
@@ -151,6 +178,8 @@ _ONE = np.array(1, np.int64)
 
 
 def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import sequences
+
     given = len(node.inputs) == 2 and node.inputs[1] is not None
     if not given and (len(node.inputs) > 1 or not node.attributes.get("keepdims", 1)):
         return None
@@ -159,6 +188,8 @@ def _split_to_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
 
 
 def _concat_from_sequence(node: NodeView, kernel: Kernel) -> Kernel | None:
+    from onnxplug_ep_cpu.codegen import sequences
+
     strings = node.inputs[0] is not None and str(node.inputs[0].type) == "seq(tensor(string))"
     written = sequences.Concat(int(node.attributes["axis"]), bool(node.attributes.get("new_axis", 0)), strings)
     return make(written, kernel, id(list), id(text.OBJECT), held=text.OBJECT)
@@ -168,14 +199,19 @@ RULES: Mapping[tuple[str, str], Callable[[NodeView, Kernel], Kernel | None]] = {
     ("", "Cast"): _cast,
     ("", "ConcatFromSequence"): _concat_from_sequence,
     ("", "Equal"): _equal,
+    ("", "Expand"): _strided,
     ("", "Flatten"): _shown,
     ("", "Gather"): _gather,
     ("", "RegexFullMatch"): _full_match,
     ("", "Reshape"): _shown,
+    ("", "Slice"): _strided,
+    ("", "Split"): _strided,
     ("", "SplitToSequence"): _split_to_sequence,
     ("", "StringConcat"): _concat,
     ("", "StringNormalizer"): _normalizer,
     ("", "StringSplit"): _split,
+    ("", "Tile"): _strided,
+    ("", "Transpose"): _strided,
     ("", "Unsqueeze"): _shown,
     ("", "Where"): _where,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): _gather,

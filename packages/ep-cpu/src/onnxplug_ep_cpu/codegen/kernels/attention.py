@@ -141,7 +141,7 @@ class Attention:
                 if self.keys:
                     sums = self._tile(self.keys).product(f, row, a[Arg.QR], panel_at, a[Arg.D])
                 else:
-                    sums = [[dots(f, row, lines, a[Arg.D])]]
+                    sums = [[dots(f, f.at(row, f.mul(a[Arg.QR], r)), lines, a[Arg.D])] for r in range(self.rows)]
                 self._store(w, sums, m, n, f.at(line, to), operands, mask)
 
     def _store(

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+
+ROWS = 32
+"""Rows of an item."""
 
 
 @record(frozen=True, slots=True)
 class Append:
     """present[b, h, r] = past[b, h, r] before row ``start``, new[b, h, r - start] from there on, zero behind.
 
-    An item is (batch, head, row). ``start`` is the batch's int32 plus FIRST, taken to be at least 0, where ``dynamic``;
+    An item is (batch, head, block of ROWS rows). Where present is past, only rows from ``start`` to KEYS are written: those before are
+    there, and those behind nobody reads. ``start`` is the batch's int32 plus FIRST, taken to be at least 0, where ``dynamic``;
     else FIRST. One that leaves a hole, or no room for what is new, sets the status word. Arguments: present, past, new,
-    starts, status, FIRST, heads, rows, rows of the past, new rows, size, batch, head and row strides of present, past and
-    new in bytes.
+    starts, status, FIRST, heads, rows, rows of the past, new rows, size, KEYS, batch, head and row strides of present, past
+    and new in bytes.
     """
 
     dynamic: bool
 
     def emit(self, f: Emitter) -> None:
         present, past, new, starts, status = (f.arg(i, PTR) for i in range(5))
-        first, heads, rows, old, fresh, size = (f.arg(i) for i in range(5, 11))
-        strides = [[f.arg(11 + 3 * t + i) for i in range(3)] for t in range(3)]
+        first, heads, rows, old, fresh, size, keys = (f.arg(i) for i in range(5, 12))
+        strides = [[f.arg(12 + 3 * t + i) for i in range(3)] for t in range(3)]
+        same = f.value(f"icmp eq ptr {present}, {past}")
+        blocks = f.div(f.add(rows, ROWS - 1), ROWS)
         with f.items() as item:
-            row, rest = f.rem(item, rows), f.div(item, rows)
+            block, rest = f.rem(item, blocks), f.div(item, blocks)
             head, batch = f.rem(rest, heads), f.div(rest, heads)
+            begin = f.mul(block, ROWS)
+            end = f.smallest(f.add(begin, ROWS), rows)
             start = first
             if self.dynamic:
                 raw = f.load(I32, f.at(starts, f.shl(batch, 2)))
@@ -38,17 +48,36 @@ class Append:
                 at = f.add(f.mul(batch, steps[0]), f.mul(head, steps[1]))
                 return f.at(base, f.add(at, f.mul(index, steps[2])))
 
-            to = line(present, strides[0], row)
-            behind = f.sub(row, start)
-            kept = f.value(f"and i1 {f.less(behind, 0)}, {f.less(row, old)}")
-            added = f.value(f"icmp ult i64 {behind}, {fresh}")
-            source = f.select(added, PTR, line(new, strides[2], behind), line(past, strides[1], row))
-            filled = f.value(f"or i1 {kept}, {added}")
-            whole = f.and_(size, -f.lanes)
-            for width, begin, end in ((f.lanes, "0", whole), (1, whole, size)):
-                v = f.vec(F32, width)
-                with f.when(filled), f.loop(begin, end, width) as loop:
-                    offset = f.shl(loop.index, 2)
-                    f.store(v, f.load(v, f.at(source, offset)), f.at(to, offset))
-                with f.when(f.value(f"xor i1 {filled}, true")), f.loop(begin, end, width) as loop:
-                    f.store(v, "zeroinitializer", f.at(to, f.shl(loop.index, 2)))
+            updated = f.select(f.less(begin, start), "i64", start, begin)
+            begin = f.select(same, "i64", updated, begin)
+            end = f.select(same, "i64", f.smallest(end, keys), end)
+            with f.loop(begin, end) as each:
+                self._row(f, each.index, start, old, fresh, size, line, (present, past, new), strides)
+
+    @staticmethod
+    def _row(
+        f: Emitter,
+        row: str,
+        start: str,
+        old: str,
+        fresh: str,
+        size: str,
+        line: Callable[[str, list[str], str], str],
+        bases: tuple[str, str, str],
+        strides: list[list[str]],
+    ) -> None:
+        present, past, new = bases
+        to = line(present, strides[0], row)
+        behind = f.sub(row, start)
+        kept = f.value(f"and i1 {f.less(behind, 0)}, {f.less(row, old)}")
+        added = f.value(f"icmp ult i64 {behind}, {fresh}")
+        source = f.select(added, PTR, line(new, strides[2], behind), line(past, strides[1], row))
+        filled = f.value(f"or i1 {kept}, {added}")
+        whole = f.and_(size, -f.lanes)
+        for width, begin, end in ((f.lanes, "0", whole), (1, whole, size)):
+            v = f.vec(F32, width)
+            with f.when(filled), f.loop(begin, end, width) as loop:
+                offset = f.shl(loop.index, 2)
+                f.store(v, f.load(v, f.at(source, offset)), f.at(to, offset))
+            with f.when(f.value(f"xor i1 {filled}, true")), f.loop(begin, end, width) as loop:
+                f.store(v, "zeroinitializer", f.at(to, f.shl(loop.index, 2)))

@@ -7,12 +7,16 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, F64, I32, I64, Emitter
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.rows import Line, Operand, each_line
+from onnxplug_ep_cpu.codegen.target import Target
 
-TOGETHER = 256
-"""Bytes of lines that are summed side by side: of more, a row is loaded while others, a power of two of bytes before it, are yet to be
-stored, which processors take for the same."""
 _TYPES = {"float32": F32, "float64": F64, "int32": I32, "int64": I64}
 _ONES = {"float32": "float 1.0", "float64": "double 1.0", "int32": "i32 1", "int64": "i64 1"}
+
+
+def together(target: Target, element: str) -> int:
+    """Vectors of lines that are summed side by side: their sums are half of the registers. Of fewer, what is read of a row is so little
+    that rows a power of two of bytes apart push one another out of the cache before their neighbours are read."""
+    return 1 << (target.registers * 2 // SIZES[element]).bit_length() - 1
 
 
 @record(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Running:
             [operand, operand],
             self.outer,
             stage,
-            together=max(1, TOGETHER // (f.lanes * SIZES[self.element])),
+            together=together(f.target, self.element),
         )
 
     def _join(self, f: Emitter, a: str, b: str) -> str:

@@ -27,6 +27,7 @@ from onnxplug_ep_cpu.codegen.lower.support import (
     typed,
 )
 from onnxplug_ep_cpu.codegen.tensor import NARROW, element_of, is_narrow
+from onnxplug_kernels.precision import largest
 
 _UNARY = {
     "Abs": "abs", "Atan": "atan", "Ceil": "ceil", "Cos": "cos", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Log": "log",
@@ -183,22 +184,24 @@ def angles(b: Lowering, node: NodeView) -> None:
 
 @lowering("Clip", supports=of(NUMBERS))
 def clip(b: Lowering, node: NodeView) -> None:
-    """min(max(x, low), high); bounds are attributes before version 11."""
+    """min(max(x, low), high), by default the finite numbers; bounds are attributes before version 11."""
     build = ex.Build()
     y = build("leaf", 0)
     if node.since_version < 11:
-        largest = float(np.finfo(np.float32).max)
-        given = attributes(node, min=-largest, max=largest)
+        given = attributes(node, min=-largest(np, np.float32), max=largest(np, np.float32))
         for op, bound in (("max", given["min"]), ("min", given["max"])):
             y = build(op, y, build("const", float(bound)))
         combine(b, node, build.finish(y), node.inputs[:1])
         return
     bounds = [*node.inputs[1:], None, None][:2]
     inputs = [node.inputs[0]]
-    for op, value in zip(("max", "min"), bounds, strict=True):
+    dtype = inputs[0].dtype if inputs[0] is not None else None
+    for op, value, sign in zip(("max", "min"), bounds, (-1, 1), strict=True):
         if value is not None:
             y = build(op, y, build("leaf", len(inputs)))
             inputs.append(value)
+        elif typed(inputs[0], INTEGERS) is not None:
+            y = build(op, y, build("const", sign * largest(np, dtype)))
     combine(b, node, build.finish(y), inputs)
 
 

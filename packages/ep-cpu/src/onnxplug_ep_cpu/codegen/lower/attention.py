@@ -10,12 +10,16 @@ from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
+from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
-FEW_ROWS = 4
-"""Query rows from which packing the keys pays."""
+FEW_ROWS, FEW_ON_CACHE = 5, 9
+"""Query rows from which packing the keys pays, and from which where these lie one behind the other: to pack them is then to copy a
+cache for each token."""
+TILE_ROWS = 4
+"""Of a register tile for few rows, or where their number varies."""
 MANY_ROWS = 64
 """Query rows from which packing the values pays."""
 MANY_KEYS = 4096
@@ -66,13 +70,14 @@ def attend(
     q, v = _contiguous(b, heads.q), _contiguous(b, heads.v)
     batch, count, m, depth = q.shape
     keys, columns = v.shape[2:]
-    lanes, few = b.target.lanes, m < FEW_ROWS
+    lanes, few = b.target.lanes, m < (FEW_ON_CACHE if heads.k.strides[2:] == (depth, 1) else FEW_ROWS)
     across_keys = 0 if few else 2 if keys >= 2 * lanes else 1
-    across = (
-        (8 if few and columns >= 8 * lanes else 4 if few and columns >= 4 * lanes else 2) if columns >= 2 * lanes else 1
-    )
-    rows = 1 if few else _tile_rows(b, m, max(across, across_keys))
-    k = _contiguous(b, heads.k) if few else pack(b, turned(heads.k, True), across_keys * lanes)
+    if few:
+        k, rows = _contiguous(b, heads.k), 1 if m < TILE_ROWS else TILE_ROWS
+        across = _across(b, rows, columns)
+    else:
+        k, across = pack(b, turned(heads.k, True), across_keys * lanes), 2 if columns >= 2 * lanes else 1
+        rows = _tile_rows(b, m, max(across, across_keys))
     packed = m >= MANY_ROWS and columns >= lanes
     if packed:
         v = pack(b, v, across * lanes)
@@ -148,10 +153,16 @@ def _contiguous(b: Lowering, tensor: Tensor) -> Tensor:
 
 def _tile_rows(b: Lowering, m: int, vectors: int) -> int:
     """Rows of a register tile: few tiles, little of them computed twice. Where shapes vary, one of few numbers."""
-    most = min(max(1, (b.target.registers - 1 - vectors) // vectors), MOST_ROWS)
+    most = min(most_rows(b.target, vectors), MOST_ROWS)
     if b.prepared.varies:
-        return most if m >= most else min(most, FEW_ROWS)
+        return most if m >= most else min(most, TILE_ROWS)
     return min(range(1, min(most, m) + 1), key=lambda r: (-(-m // r) * (r + 0.7), -r))
+
+
+def _across(b: Lowering, rows: int, columns: int) -> int:
+    """Vectors of values that a tile of few rows takes: as many as there are registers for sums, in powers of two."""
+    most = min(8, (b.target.registers - 8) // rows)
+    return next((vectors for vectors in (8, 4, 2) if vectors <= most and columns >= vectors * b.target.lanes), 1)
 
 
 def _whole_lines(nbytes: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from onnxplug.contract import NodeView, ValueView
-from onnxplug_ep_cpu.codegen.kernels.cache import Append
+from onnxplug_ep_cpu.codegen.kernels.cache import ROWS, Append
 from onnxplug_ep_cpu.codegen.kernels.recurrent import Lengths
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -74,8 +74,9 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
     q, k, v = _heads(b, inputs, node.attributes["num_heads"], node.attributes["kv_num_heads"])
     batch, _, rows, size = q.shape
     keys = limit[0]
-    if keys < rows:
-        raise Unsupported("the total length is less than that of the new rows")
+    held = 0 if inputs["past_key"] is None else b.shape(inputs["past_key"])[2]
+    if len(limit) > 1 or keys < rows or (keys > held and keys != held + k.shape[2]):
+        raise Unsupported(f"the total length is {limit}, of {rows} new rows behind {held}")
     before = by_batch(b, lengths, 0, batch)  # plus one: the lengths with the new rows
     starts = None if rows == keys else before
     if starts is None:  # of those that begin elsewhere, each row of the caches sees to it
@@ -157,8 +158,8 @@ def _cached(
         before = b.copied(before, range(4))
     args: list[int | Ref] = [
         target.ref, before.ref, new.ref, 0 if starts is None else starts.ref, Ref(STATUS_WORD),
-        0 if starts is None else 1 - rows, heads, room, 0 if old is None else old.shape[2], rows, size,
+        0 if starts is None else 1 - rows, heads, room, 0 if old is None else old.shape[2], rows, size, keys,
         *(4 * s for t in (target, before, new) for s in t.strides[:3]),
     ]  # fmt: skip
-    b.program.call(Append(starts is not None), args, batch * heads * room, target.size * 0.3)
+    b.program.call(Append(starts is not None), args, batch * heads * -(-room // ROWS), target.size * 0.3)
     return target

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -122,19 +123,23 @@ def _repeated(axis: Sampling) -> tuple[int, int, int] | None:
 
 
 def _offsets(lines: tuple[Sampling, ...], steps: Ints) -> np.ndarray:
-    table = np.zeros((1, 1), np.int32)
-    for axis, step in zip(lines, steps, strict=True):
-        along = (_sampled(axis)[0] * step).astype(np.int32)
-        table = (table[:, None, :, None] + along[None, :, None, :]).reshape(len(table) * len(along), -1)
-    return table
+    tables = [(_sampled(axis)[0] * step).astype(np.int32) for axis, step in zip(lines, steps, strict=True)]
+    return _crossed(np.add, tables or [np.zeros((1, 1), np.int32)])
 
 
 def _shares(lines: tuple[Sampling, ...]) -> np.ndarray:
-    table = np.ones((1, 1), np.float32)
-    for axis in lines:
-        along = _sampled(axis)[1]
-        table = (table[:, None, :, None] * along[None, :, None, :]).reshape(len(table) * len(along), -1)
-    return np.ascontiguousarray(table, np.float32)
+    tables = [_sampled(axis)[1] for axis in lines]
+    return np.ascontiguousarray(_crossed(np.multiply, tables or [np.ones((1, 1))]), np.float32)
+
+
+def _crossed(combine: np.ufunc, tables: Sequence[np.ndarray]) -> np.ndarray:
+    """A table of each combination of rows and of columns, from first to last."""
+
+    def both(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        made: np.ndarray = combine(left[:, None, :, None], right[None, :, None, :])
+        return made.reshape(len(left) * len(right), -1)
+
+    return functools.reduce(both, tables)
 
 
 def _columns(axis: Sampling, step: int, turned: bool) -> np.ndarray:

@@ -84,7 +84,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     if isinstance(held, Pending) and held.padding is not None and held.expr == ex.IDENTITY:
         padded, before = held.padding
         moves = replace(moves, begins=tuple(p + q for p, q in zip(moves.begins, before[2:], strict=True)))
-    layer, choices = Layer(shape, weights, moves, groups, b.varies(y)), b.prepared.choices
+    layer = Layer(shape, weights, moves, groups, b.varies(y))
     if stays(b, held, y):
         assert isinstance(held, Tensor)
         planes = by_planes(b, held, w, layer)
@@ -92,16 +92,7 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
             return biased(b, planes, rest[0] if rest else None)
     constant = w.name in b.prepared.constant
     given = b.shape(x) if padded is None else padded.shape
-    may_err = constant and b.prepared.settings.winograd and not blind(moves, given[2:])
-    grows = may_err and choices.may_grow(w.name)
-    algorithm, count = chosen(b, layer, given[2:], grows)
-    if count > 1 and constant and b.prepared.settings.tune:
-        times = candidates(b.target, layer, grows)
-        algorithm = fastest(
-            b, ("Conv", given, layer), given, times, lambda b, source, a: convolved_by(b, source, w, layer, a)
-        )
-    if count > 1:
-        choices.note(node.name, str(algorithm), w.name, surplus(algorithm, layer))
+    algorithm = chosen(b, node, layer, given, w, w)
     pointwise = algorithm.kind == "direct" and constant and _is_pointwise(b, layer, given)
     pending = _near(b, held, w, layer, algorithm, pointwise) if isinstance(held, Pending) and constant else None
     if pending is not None:
@@ -115,7 +106,23 @@ def _convolved(b: Lowering, node: NodeView) -> Pending:
     return biased(b, pending, rest[0] if rest else None)
 
 
-def chosen(b: Lowering, layer: Layer, spatial: Ints, winograd: bool) -> tuple[Algorithm, int]:
+def chosen(b: Lowering, node: NodeView, layer: Layer, given: Ints, stored: ValueView, w: ValueView) -> Algorithm:
+    """The algorithm for an image of shape ``given`` and filters ``w``, which are ``stored`` in the model in whatever order."""
+    constant, choices = stored.name in b.prepared.constant, b.prepared.choices
+    may_err = constant and b.prepared.settings.winograd and not blind(layer.moves, given[2:])
+    grows = may_err and choices.may_grow(stored.name)
+    algorithm, count = _quickest(b, layer, given[2:], grows)
+    if count > 1 and constant and b.prepared.settings.tune:
+        times = candidates(b.target, layer, grows)
+        algorithm = fastest(
+            b, ("Conv", given, layer), given, times, lambda b, source, a: convolved_by(b, source, w, layer, a)
+        )
+    if count > 1:
+        choices.note(node.name, str(algorithm), stored.name, surplus(algorithm, layer))
+    return algorithm
+
+
+def _quickest(b: Lowering, layer: Layer, spatial: Ints, winograd: bool) -> tuple[Algorithm, int]:
     """The algorithm of least estimated time for an image of these sizes, and among how many it was chosen."""
     if layer.groups == 1 and seeing(layer.moves, spatial).kernel != layer.moves.kernel:
         return Algorithm("direct"), 1  # it alone leaves out taps that see nothing

@@ -10,12 +10,18 @@ from onnxplug_ep_cpu.codegen.interpret import kernel_of
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 
+_REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError)
+
 
 def decide(b: Lowering, node: NodeView) -> None:
-    """Make the node's results constants of this bind; Unsupported when one of its operands depends on data."""
+    """Make the node's results constants of this bind; Unsupported when one of its operands depends on data, or the
+    kernel refuses them."""
     operands = [None if v is None else _array(b, v) for v in node.inputs]
-    with np.errstate(all="ignore"):
-        results = kernel_of(node)(*operands)
+    try:
+        with np.errstate(all="ignore"):
+            results = kernel_of(node)(*operands)
+    except _REFUSALS as refusal:  # the kernel, which is asked next, says it as the node's
+        raise Unsupported(f"{node.op_type} '{node.name}' refuses what shapes decide: {refusal}") from None
     for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False):
         if value is not None:
             array = np.asarray(result)

@@ -20,6 +20,7 @@ from onnxplug_ep_cpu.codegen.lower.nbits import by_panel, words_of
 from onnxplug_ep_cpu.codegen.lower.quantized import MS
 from onnxplug_ep_cpu.codegen.lower.softmax import softmaxed
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, ranked, require, typed
+from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import least
@@ -71,7 +72,7 @@ def _supports(node: NodeView) -> str | None:
     x, scores, given = node.inputs[0], node.inputs[1], node.attributes
     reason = (
         typed(x)
-        or (None if rank(x) > 0 else "it has no rows")
+        or (None if rank(x) in (2, 3) else "its operand is not rows, nor batches of them")
         or ranked(scores, FLOATS, 2)
         or ranked(_router_weights(node), FLOATS, 2)
     )
@@ -207,8 +208,7 @@ def _product(b: Lowering, layer: Layer, x: Tensor, starts: Tensor, count: int) -
         require(None if b.shape(layer.bias) == (count, n) else "the bias does not suit the weights")
         bias = b.prepared.packed(layer.bias, ("experts", width), lambda v: np.pad(v, ((0, 0), (0, -n % width))))
     result = b.scratch((pairs, panels * width))
-    most = (b.target.registers - 1 - VECTORS) // VECTORS
-    kernel = Experts(NBits(layer.bits, block, depth, most, zero), layer.bias is not None)
+    kernel = Experts(NBits(layer.bits, block, depth, most_rows(b.target, VECTORS), zero), layer.bias is not None)
     refs = [b.tensor_of(t).ref for t in (*tables, bias)]
     args: list[int | Ref] = [
         x.ref, *refs, result.ref, starts.ref, k, 4 * k, 4 * panels * width, packed.nbytes // (count * panels), blocks, panels,

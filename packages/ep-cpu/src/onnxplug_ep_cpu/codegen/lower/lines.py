@@ -42,14 +42,15 @@ class Lines:
         lanes = self.axis if self.along else self.rows
         return tuple((self.tensors[n].element, "v" if lanes[1 + n] == 1 else "s") for n in numbers)
 
-    def call(self, b: Lowering, kernel: Kernel, cost: float, more: Sequence[int] = ()) -> None:
-        """Append the call; ``cost`` is the vector instructions for an element, ``more`` are further arguments."""
+    def call(self, b: Lowering, kernel: Kernel, cost: float, more: Sequence[int] = (), together: int = 2) -> None:
+        """Append the call; ``cost`` is the vector instructions for an element, ``more`` are further arguments. An item has
+        ``together`` vectors of lines at least where they lie side by side."""
         count, rows = self.axis[0], self.rows[0]
         lanes = b.target.lanes
         if self.along:
             block = portion(rows, BLOCK // greatest(count, 1))
         else:
-            block = least(rows, lanes * greatest(2, 4 * BLOCK // greatest(1, count * lanes)))
+            block = least(rows, lanes * greatest(together, 4 * BLOCK // greatest(1, count * lanes)))
         blocks = -(-rows // block)
         args: list[int | Ref] = [count, rows, block, blocks, *(d[0] for d in self.outer)]
         for n, tensor in enumerate(self.tensors):

@@ -18,12 +18,13 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import no_zeros, write_map
 from onnxplug_ep_cpu.codegen.lower.ml_scores import FEATURES, ML
 from onnxplug_ep_cpu.codegen.lower.move import columns, gathered
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered, spell, word_numbers
+from onnxplug_ep_cpu.codegen.lower.numbered import spell, word_numbers
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
 from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, require, typed, width_of
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.words import numbered
 
 
 def _typed(node: NodeView) -> str | None:

@@ -11,10 +11,11 @@ from onnxplug_ep_cpu.codegen.kernels.lookup import Lookup
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.ml_scores import ML
-from onnxplug_ep_cpu.codegen.lower.numbered import numbered, read_as_numbers, spell, word_numbers
+from onnxplug_ep_cpu.codegen.lower.numbered import read_as_numbers, spell, word_numbers
 from onnxplug_ep_cpu.codegen.lower.support import attributes, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import element_of
+from onnxplug_ep_cpu.codegen.words import numbered
 from onnxplug_kernels.distinct import distinct
 
 GAPS = 4

@@ -259,10 +259,10 @@ def gathered(
     """Write ``out``, which is [outer, tuples, slice] without gaps; ``data`` is [outer, indexed dimensions, slice]. The outer ones
     have the same indices, or, ``apart``, each its own."""
     unit, depth = data.itemsize, len(sizes)
-    if out.size == 0:
+    if out.size == 0 and (apart or indices.size == 0):
         return
     refuse_none(sizes)
-    outer, count = data.shape[0], data.shape[-1]
+    outer, count = (data.shape[0], data.shape[-1]) if out.size else (1, 0)  # indices of nothing are checked, too
     tuples = indices.size // depth // (outer if apart else 1)
     block = portion(tuples, BLOCK // greatest(1, count))
     blocks = -(-tuples // block)

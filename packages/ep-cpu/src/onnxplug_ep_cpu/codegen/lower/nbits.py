@@ -27,7 +27,9 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers
 from onnxplug_ep_cpu.codegen.lower.support import require, typed
+from onnxplug_ep_cpu.codegen.lower.tiles import most_rows as most_tile_rows
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.contrib_matmul import FP4, NF4
 
@@ -151,7 +153,7 @@ def write_product(b: Lowering, w: Weights, x: ValueView, y: ValueView, bias: Val
         b.program.call(kernel, args, panels, panels * width * k * (1.0 + m) / (2.4 * lanes))
     else:
         depth = b.target.l1 // (8 * width)  # half of the cache for weights that are floats
-        kernel = NBits(bits, block, max(block, depth // block * block), _tile_rows(b, m), w.zero, w.table)
+        kernel = NBits(bits, block, max(block, depth // block * block), tile_rows(b.target, m), w.zero, w.table)
         args = [source.ref, *tables, held.ref, m, k, 4 * k, 4 * row, panel, blocks]
         b.program.call(kernel, args, panels, panels * width * k * (2.5 + m) / (4.5 * lanes))
     if bias is not None:
@@ -159,10 +161,10 @@ def write_product(b: Lowering, w: Weights, x: ValueView, y: ValueView, bias: Val
         write_map(b.program, b.target, (("leaf", 0), ("leaf", 1), ("add", 0, 1)), [held, b.read(bias)], result)
 
 
-def _tile_rows(b: Lowering, m: int) -> int:
+def tile_rows(target: Target, m: int) -> int:
     """Rows of a tile; what remains is done row by row."""
-    most = (b.target.registers - 1 - VECTORS) // VECTORS
-    return min(range(1, min(most, m) + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
+    most = min(most_tile_rows(target, VECTORS), m)
+    return min(range(1, most + 1), key=lambda r: (m // r * (2 * r + 3) + m % r * 5, -r))
 
 
 def _by_bytes(b: Lowering, w: Weights, m: int) -> bool:

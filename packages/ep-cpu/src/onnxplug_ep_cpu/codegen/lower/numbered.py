@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -17,11 +17,6 @@ from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 MOVING = frozenset({"Concat", "Flatten", "Gather", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators that give what they were given, and their lowerings see to where."""
-
-
-def numbered(words: Iterable[str], numbers: dict[str, int]) -> np.ndarray:
-    """The words' numbers, int64; new ones get the next, from 1 on."""
-    return np.array([numbers.setdefault(word, len(numbers) + 1) for word in words], np.int64)
 
 
 def word_numbers(b: Lowering, value: ValueView) -> dict[str, int]:

@@ -1,5 +1,5 @@
-"""QuantizeLinear by several scales: along an axis, or in blocks, whose scales and zero points may be computed: one loop over what is
-quantized, seen with its blocks as an axis of their own."""
+"""QuantizeLinear by several scales, along an axis or in blocks, and DequantizeLinear in blocks. Scales and zero points of blocks may be
+computed: one loop over what is quantized, seen with its blocks as an axis of their own."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, saturated
+from onnxplug_ep_cpu.codegen.lower.qgemm import saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import constant_numbers
-from onnxplug_ep_cpu.codegen.lower.support import rank, typed
+from onnxplug_ep_cpu.codegen.lower.support import rank
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 
 def unfit(node: NodeView) -> str | None:
-    """Why a QuantizeLinear in blocks is not generated, or None."""
+    """Why the blocks of its first operand are not generated, whatever their types are, or None."""
     x, scale, *rest = node.inputs
-    reason = typed(x) or typed(scale) or typed(node.outputs[0], EIGHT_BITS)
-    if reason or node.attributes.get("precision", 0) not in (0, 1):
-        return reason or "quantization in another precision is not generated"
     ranks = {rank(v) for v in (x, scale, *rest) if v is not None}
     if len(ranks) > 1 or 0 in ranks:
         return "its scales are not in blocks"
-    assert x is not None and x.shape is not None
+    if x is None or x.shape is None:
+        return "its rank is not known"
     axis, block = _axis(node, len(x.shape)), node.attributes["block_size"]
     if not 0 <= axis < len(x.shape) or block < 0:
         return "it has no such axis or blocks"
@@ -78,12 +76,35 @@ def _shifted(has_zero: bool, element: str) -> ex.Expr:
 
 def quantize_blocks(b: Lowering, node: NodeView) -> None:
     """round(x / scale) + zero point, saturated, each block of an axis by numbers of its own."""
-    (x, scale, *rest), (y,) = node.inputs, node.outputs
-    assert x is not None and scale is not None and y is not None
+    (y,) = node.outputs
+    assert y is not None
+    operands = [v for v in node.inputs if v is not None]
+    _by_block(b, node, operands, _shifted(len(operands) > 2, b.element(y)))
+
+
+def dequantize_blocks(b: Lowering, node: NodeView) -> None:
+    """(x - zero point) * scale, each block of an axis by numbers of its own."""
+    x, scale, *rest = node.inputs
+    assert x is not None and scale is not None
+    element = b.read(x).element
+    points = [v for v in rest if v is not None] if element == b.element(x) else []  # int16 of bytes is less it already
+    build = ex.Build()
+    value = build("leaf", 0)
+    value = build("to_float32", value) if element == "int32" else value
+    if points:
+        point = build("leaf", 2)
+        value = build("sub", value, build("to_float32", point) if element == "int32" else point)
+    _by_block(b, node, [x, scale, *points], build.finish(build("mul", value, build("leaf", 1))))
+
+
+def _by_block(b: Lowering, node: NodeView, operands: list[ValueView], expr: ex.Expr) -> None:
+    """``expr`` of x and the parameters, each of which has an element for a block. Unsupported where it has not."""
+    x, *parameters = operands
+    (y,) = node.outputs
+    assert y is not None
     shape, element = b.shape(x), b.element(y)
     axis, block = _axis(node, len(shape)), int(node.attributes["block_size"])
     blocks = (*shape[:axis], shape[axis] // block, *shape[axis + 1 :])
-    parameters = [v for v in (scale, *rest) if v is not None]
     if shape[axis] % block or any(b.shape(v) != blocks for v in parameters):
         raise Unsupported("scales or zero points are not one for each whole block")
     apart = (*shape[:axis], shape[axis] // block, block, *shape[axis + 1 :])
@@ -94,11 +115,8 @@ def quantize_blocks(b: Lowering, node: NodeView) -> None:
         return view
 
     once = (*shape[:axis], shape[axis] // block, 1, *shape[axis + 1 :])
-    leaves = [spread(x, apart), *(spread(v, once) for v in parameters)]
-    expr = _shifted(len(parameters) > 1, element)
-    out = b.output(y, element=element)
-    target = out.reshaped(apart)
-    made = Pending(apart, expr, list(leaves), element=element)
+    made = Pending(apart, expr, [spread(x, apart), *(spread(v, once) for v in parameters)], element=element)
+    target = b.output(y, element=element).reshaped(apart)
     if target is None:
         whole = b.write(made).reshaped(shape)
         assert whole is not None

@@ -29,13 +29,21 @@ LEAST_STEP, MOST_STEP = 2.0**-126, 2.0**111
 
 
 def _quantize_supports(node: NodeView) -> str | None:
-    if node.attributes.get("block_size", 0):
-        return qparts.unfit(node)
     made = typed(node.outputs[0], EIGHT_BITS | SIXTEEN_BITS)
     reason = typed(node.inputs[0]) or made or typed(node.inputs[1])
     if reason or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in another precision is not generated"
-    return parameters(node, 1, 2, arrays=(1, 2))
+    if (
+        node.attributes.get("block_size", 0)
+        and typed(node.inputs[1], FLOAT32)
+        and not typed(node.outputs[0], SIXTEEN_BITS)
+    ):
+        return "quotients of blocks rounded to half precision, which 16 bits show, are not generated"
+    return _parameters_support(node)
+
+
+def _parameters_support(node: NodeView) -> str | None:
+    return qparts.unfit(node) if node.attributes.get("block_size", 0) else parameters(node, 1, 2, arrays=(1, 2))
 
 
 @lowering("QuantizeLinear", supports=_quantize_supports)
@@ -90,22 +98,21 @@ def _done_once(node: NodeView) -> bool:
     """Whether floats are made of it when it is prepared."""
     x = node.inputs[0]
     few = x is not None and x.dtype is not None and x.dtype.name in ("int4", "uint4", "int2", "uint2")
-    return bool(node.attributes.get("block_size", 0)) or few
+    known = all(v is None or v.constant is not None for v in node.inputs)
+    return known and (few or bool(node.attributes.get("block_size", 0)))
 
 
 def _dequantize_supports(node: NodeView) -> str | None:
-    if _done_once(node):
-        known = all(v is None or v.constant is not None for v in node.inputs)
-        reason = typed(node.inputs[1]) or typed(node.outputs[0])
-        return reason if known else "quantization in blocks, or of few bits, of what is no constant is not generated"
-    reason = typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32")) or typed(node.outputs[0])
-    return reason or typed(node.inputs[1]) or parameters(node, 1, 2, arrays=(1, 2))
+    reason = typed(node.inputs[1]) or typed(node.outputs[0])
+    if reason or _done_once(node):
+        return reason
+    return typed(node.inputs[0], (*EIGHT_BITS, *SIXTEEN_BITS, "int32")) or _parameters_support(node)
 
 
 @lowering("DequantizeLinear", supports=_dequantize_supports)
 @lowering("DequantizeLinear", domain=MS, supports=_dequantize_supports)
 def dequantize(b: Lowering, node: NodeView) -> None:
-    """(x - zero point) * scale, in whatever reads it; by tensor or by axis. Of constants in blocks once."""
+    """(x - zero point) * scale, in whatever reads it; by tensor or by axis. In blocks at once, of constants once."""
     (x, scale, *rest), (y,) = node.inputs, node.outputs
     assert x is not None and y is not None and scale is not None
     if _done_once(node):
@@ -116,6 +123,9 @@ def dequantize(b: Lowering, node: NodeView) -> None:
             x, form, lambda array: dequantize_linear(np, array, *others, **given).astype(np.float32, copy=False)
         )
         b.define(y, b.tensor_of(made))
+        return
+    if node.attributes.get("block_size", 0):
+        qparts.dequantize_blocks(b, node)
         return
     zeros, scales = b.constant(rest[0]) if rest and rest[0] is not None else None, b.constant(scale)
     assert scales is not None

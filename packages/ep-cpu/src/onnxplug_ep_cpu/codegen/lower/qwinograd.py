@@ -24,8 +24,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.lower.qgemm import Weights, integer_product, tile_rows, tile_vectors, written
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
-from onnxplug_ep_cpu.codegen.lower.winograd import elements
+from onnxplug_ep_cpu.codegen.lower.taps import elements, even_pixels
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnxplug.contract import NodeView
-from onnxplug_ep_cpu.codegen.kernels.running import Running
+from onnxplug_ep_cpu.codegen.kernels.running import Running, together
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import split
@@ -45,6 +45,7 @@ def running(b: Lowering, node: NodeView) -> None:
     given = attributes(node, exclusive=0, reverse=0)
     kind = "add" if node.op_type == "CumSum" else "mul"
     flags = bool(given["exclusive"]), bool(given["reverse"])
-    lines.call(b, Running(lines.along, len(lines.outer), kind, source.element, *flags), 8.0)
+    kernel = Running(lines.along, len(lines.outer), kind, source.element, *flags)
+    lines.call(b, kernel, 8.0, together=together(b.target, source.element))
     if made is not result:
         copy(b.program, b.target, made, result)

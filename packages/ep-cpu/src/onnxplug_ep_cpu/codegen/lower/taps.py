@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -115,16 +115,19 @@ def lines(source: Tensor, moves: Windows) -> Offsets:
 
 
 def _offsets(sizes: Ints, strides: Ints, moves: Windows) -> np.ndarray:
+    return elements([starts(moves, axis) for axis in range(len(sizes))], sizes, strides)
+
+
+def elements(axes: Sequence[np.ndarray], sizes: Ints, strides: Ints) -> np.ndarray:
+    """[place, tap] offsets from [place, tap] coordinates along each axis; -1 outside."""
     at = np.zeros((1, 1), np.int32)
-    inside = np.ones((1, 1), bool)
-    for axis, size in enumerate(sizes):
-        where = starts(moves, axis)
-        fine = (where >= 0) & (where < size)
-        step = (where * strides[axis]).astype(np.int32)
-        shape = len(at) * len(step), at.shape[1] * step.shape[1]
-        at = (at[:, None, :, None] + step[None, :, None, :]).reshape(shape)
-        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(shape)
-    return at if inside.all() else np.where(inside, at, np.int32(-1))
+    for where, size, stride in zip(axes, sizes, strides, strict=True):
+        grid = at[:, None, :, None] + (where * stride).astype(np.int32)[None, :, None, :]
+        # Written again where it is outside only: that is little of a large table, which a mask of all would pass through several times.
+        grid.transpose(0, 2, 1, 3)[at < 0] = -1
+        grid.transpose(1, 3, 0, 2)[(where < 0) | (where >= size)] = -1
+        at = grid.reshape(len(at) * len(where), at.shape[1] * where.shape[1])
+    return at
 
 
 def starts(moves: Windows, axis: int, some: np.ndarray | None = None) -> np.ndarray:

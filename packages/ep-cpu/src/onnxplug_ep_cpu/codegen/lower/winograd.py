@@ -18,7 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
-from onnxplug_ep_cpu.codegen.lower.taps import even_pixels
+from onnxplug_ep_cpu.codegen.lower.taps import elements, even_pixels
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.sizes import computed, least
@@ -75,7 +75,9 @@ def _writes(size: tuple[int, int], outputs: Ints, dilations: Ints) -> np.ndarray
     starts = map(starts_of, size, outputs, dilations)
     where = [first[:, None] + np.arange(n) * d for first, n, d in zip(starts, outputs, dilations, strict=True)]
     numbers = elements(where, size, (size[1], 1))
-    return np.where(numbers < 0, numbers[:, :1], numbers)
+    tile, element = np.nonzero(numbers < 0)
+    numbers[tile, element] = numbers[tile, 0]
+    return numbers
 
 
 def winograd(
@@ -109,39 +111,35 @@ def winograd(
         taken, made = b.scratch((planes, planes_in)), b.scratch((planes, planes_out))
         finish = OutputTransform(*axes, expr, tuple(kind for kind, _ in operands))
         chunks = -(-images * tiles // chunk) if images * tiles != chunk else 1
-        for first in (number * chunk for number in range(chunks)):
-            count = least(chunk, images * tiles - first)
+        whole: range | None = None  # calls of the product, to describe which takes longest, of a whole chunk
+        for number in range(chunks):
+            last = number == chunks - 1
+            first, count = number * chunk, images * tiles - number * chunk if last else chunk
             _transform(
                 b, InputTransform(*axes), [taken.ref, source.ref, table, zeros.ref, first, tiles], channels,
                 [4 * source.strides[0], 4 * planes_in], count, planes,
             )  # fmt: skip
-            tile = varying_tile(
-                b.target, count, per_group, panel_vectors(b.target, per_group), b.prepared.varies, whole=True
-            )
-            product(
-                b, (count, per_group, channels // groups), (planes, groups),
-                Matrix(taken.ref, channels, (planes_in, channels // groups)),
-                Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
-                Matrix(made.ref, outputs, (planes_out, per_group)), tile, ex.IDENTITY, [],
-                grouped=groups > 1,
-            )  # fmt: skip
+            if whole is None or last:
+                begin = len(b.program.calls)
+                tile = varying_tile(
+                    b.target, count, per_group, panel_vectors(b.target, per_group), b.prepared.varies, whole=True
+                )
+                product(
+                    b, (count, per_group, channels // groups), (planes, groups),
+                    Matrix(taken.ref, channels, (planes_in, channels // groups)),
+                    Matrix(filters.ref, 0, (per_plane, per_plane // groups)),
+                    Matrix(made.ref, outputs, (planes_out, per_group)), tile, ex.IDENTITY, [],
+                    grouped=groups > 1,
+                )  # fmt: skip
+                whole = range(begin, len(b.program.calls))
+            else:
+                b.program.repeat(whole)
             _transform(
                 b, finish, [target.ref, made.ref, pixels, first, tiles], outputs,
                 [*_steps(target), 4 * planes_out, *further], count, planes,
             )  # fmt: skip
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
-
-
-def elements(axes: Sequence[np.ndarray], sizes: tuple[int, int], steps: tuple[int, int]) -> np.ndarray:
-    """[tile][element] offsets from [tile, element] coordinates along either axis; -1 outside."""
-    at, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
-    for where, size, step in zip(axes, sizes, steps, strict=True):
-        fine = (where >= 0) & (where < size)
-        lines = len(at) * len(where)
-        at = (at[:, None, :, None] + (where * step)[None, :, None, :]).reshape(lines, -1)
-        inside = (inside[:, None, :, None] & fine[None, :, None, :]).reshape(lines, -1)
-    return np.ascontiguousarray(np.where(inside, at, -1), np.int32)
 
 
 def _steps(tensor: Tensor) -> tuple[int, int]:

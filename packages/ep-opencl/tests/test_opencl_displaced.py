@@ -196,6 +196,64 @@ def test_updates_of_other_shapes(shapes: tuple[tuple[int, ...], ...]) -> None:
     )
 
 
+WINDOWS: list[tuple[tuple[int, ...], dict[str, list[int]]]] = [
+    ((2, 3, 3, 4), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    ((1, 2, 3, 2), {"kernel_shape": [2, 3], "strides": [3, 4], "pads": [0, 1, 1, 1]}),
+    ((2, 1, 5), {"kernel_shape": [3]}),
+    ((1, 2, 2, 1, 3), {"kernel_shape": [2, 1, 2], "strides": [2, 1, 2]}),
+    ((0, 3, 2, 2), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+]
+
+
+def unpooled(shape: tuple[int, ...], given: dict[str, list[int]]) -> tuple[int, ...]:
+    """The shape in which indices of elements of ``shape`` count."""
+    rank = len(shape) - 2
+    pads = np.reshape(given.get("pads", [0] * 2 * rank), (2, rank)).sum(0)
+    spatial = (np.array(shape[2:]) - 1) * given.get("strides", [1] * rank) + given["kernel_shape"] - pads
+    return (*shape[:2], *map(int, spatial))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("more", [None, 0, 2])
+@pytest.mark.parametrize(("shape", "given"), WINDOWS)
+def test_elements_put_back(shape: tuple[int, ...], given: dict[str, list[int]], more: int | None, dtype: Any) -> None:
+    own, x = unpooled(shape, given), normal(*shape, dtype=dtype)
+    places = np.random.default_rng(5).permutation(int(np.prod(own)))[: x.size].reshape(shape)
+    operands: Operands = [x, places]
+    if more is not None:
+        operands.append(np.array([*own[:2], *(n + more for n in own[2:])]))
+    compare("MaxUnpool", operands, 0, domain="", opset=22, **given)
+
+
+@pytest.mark.parametrize("place", [-1, 16, 2**62])
+def test_elements_put_beyond_the_image(place: int) -> None:
+    feeds = {"x": np.ones((1, 1, 2, 2), np.float32), "i": np.array([[[[0, 5], [10, place]]]])}
+    session = ort.InferenceSession(
+        model("MaxUnpool", list(feeds.values()), 1, "", {"kernel_shape": [2, 2], "strides": [2, 2]}, 22),
+        providers=[PROVIDER],
+    )
+    assert set(session.placement().values()) == {PROVIDER}
+    with pytest.raises(InvalidArgument, match="an index is out of bounds"):
+        session.run(None, dict(zip(("x0", "x1"), feeds.values(), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "wanted", "window"),
+    [
+        (((1, 1, 2, 2), (1, 1, 2, 1)), None, [2, 2]),
+        (((1, 1, 2, 2), (1, 1, 2, 2)), None, [2]),
+        (((1, 1, 2, 2), (1, 1, 2, 2)), [1, 1, 3, 2], [2, 2]),
+        (((1, 1, 2, 2), (1, 1, 2, 2)), [1, 3, 3], [2, 2]),
+        (((1, 1, 2, 2), (1, 1, 2, 2)), [1, 1, -1, 3], [2, 2]),
+    ],
+)
+def test_elements_that_cannot_be_put_back(
+    shapes: tuple[tuple[int, ...], ...], wanted: list[int] | None, window: list[int]
+) -> None:
+    operands: Operands = [np.zeros(shapes[0], np.float32), np.zeros(shapes[1], np.int64)]
+    refused("MaxUnpool", [*operands, *([] if wanted is None else [np.array(wanted)])], 22, kernel_shape=window)
+
+
 def test_functions_without_kernels_are_taken_as_their_operators() -> None:
     x = normal(2, 3, 4, 6)
     compare("MeanVarianceNormalization", [x], 64 * EPS, domain="", opset=18, axes=[0, 2, 3])

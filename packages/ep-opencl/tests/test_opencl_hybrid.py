@@ -10,7 +10,7 @@ from opencl_models import PROVIDER, needs_device
 from test_opencl_attention import EPS, MS, Operands, compare, model
 
 import onnxplug as ort
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument
 
 pytestmark = needs_device
 HALF = float(np.finfo(np.float16).eps)
@@ -209,3 +209,28 @@ def test_sums_and_gates(dtype: Any) -> None:
     compare("SwiGLU", [x, y], tolerance, limit=0.5, activation_alpha=1.7, activation_beta=1.0)
     for shape, axis, inner in (((1, 3, 10), 2, 0), ((3, 10), 2, 0), ((2, 3, 10), 1, 1)):
         compare("BiasSoftmax", [x, normal(*shape, dtype=dtype)], tolerance, axis=axis, is_inner_broadcast=inner)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("groups", "few", "best", "k"), [(1, 1, 2, 3), (4, 2, 2, 4), (4, 1, 9, 6), (8, 8, 1, 2), (2, 1, 3, 1)]
+)
+def test_experts_chosen_by_groups(groups: int, few: int, best: int, k: int, dtype: Any) -> None:
+    told = {"n_group": groups, "topk_group": few, "group_topk": best, "top_k": k}
+    logits, bias = normal(2, 5, 16, dtype=dtype), 0.3 * normal(16)
+    logits[0, 0], logits[0, 1, :9] = 0.5, 1.5  # equal ones, of which the first counts
+    compare("MoEGroupRouter", [logits, bias], 16 * EPS, **told)
+    bias[[3, 12]] = -np.inf, np.nan
+    compare("MoEGroupRouter", [logits, bias], 16 * EPS, router_sentinel=-7.0, **told)
+
+
+def test_scores_by_which_experts_are_chosen() -> None:
+    compare("MoEGroupRouter", [normal(3, 8), normal(8, seed=1)], 4 * EPS, outputs=3, skipped=(0,), top_k=2)
+
+
+@pytest.mark.parametrize("told", [{"top_k": 9}, {"top_k": 2, "n_group": 3}, {"top_k": 2, "topk_group": 2}])
+def test_experts_that_cannot_be_chosen(told: dict[str, int]) -> None:
+    operands: Operands = [normal(3, 8), normal(8)]
+    session = ort.InferenceSession(model("MoEGroupRouter", operands, 1, MS, told, 21), providers=[PROVIDER])
+    with pytest.raises((InvalidArgument, Fail), match="for 8 experts"):
+        session.run(None, {"x0": operands[0], "x1": operands[1]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
@@ -198,11 +199,51 @@ def test_a_device_that_is_lost_is_answered_by_the_next_provider(monkeypatch: pyt
 
 
 def test_a_compiler_that_fails_is_an_error_that_names_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PRELUDE", f"/* {uuid.uuid4()} */ this is no program")
     session = ort.InferenceSession(one_node("Asinh", {"x": X}), providers=[PROVIDER])  # not compiled by others
+    monkeypatch.setattr(machine, "PRELUDE", f"/* {uuid.uuid4()} */ this is no program")
     session.disable_fallback()
     with pytest.raises(ort.contract.EPFail, match=r"kernel Asinh: .* does not compile kernels"):
         session.run(None, {"x": X})
+
+
+REFUSED = """clBuildProgram failed: BUILD_PROGRAM_FAILURE
+
+Build on <pyopencl.Device 'pthread' on 'Portable Computing Language'>:
+
+error: unknown target CPU 'generic'
+Device pthread failed to build the program
+
+(options: -w)"""
+
+
+def test_a_device_that_builds_nothing_is_an_error_when_the_session_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Refusing:
+        def __init__(self, *_: object) -> None: ...
+
+        def build(self, *_: object, **__: object) -> None:
+            raise cl.RuntimeError(REFUSED)
+
+    monkeypatch.setattr(cl, "Program", Refusing)
+    model, providers = one_node("Neg", {"x": X}), [(PROVIDER, {"cache_dir": str(tmp_path)})]
+    strict = ort.SessionOptions()
+    strict.add_session_config_entry("session.strict_providers", "1")
+    said = r"builds no program: error: unknown target CPU 'generic'\. Install a driver .* device_id"
+    with pytest.raises(ort.contract.EPFail, match=said):
+        ort.InferenceSession(model, strict, providers=providers)
+    session = ort.InferenceSession(model, providers=providers)
+    assert session.get_providers() == ["CPUExecutionProvider"]
+    assert re.search(said, session.explain().skipped[PROVIDER])
+
+
+def test_a_compiler_is_tried_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = []
+    program = cl.Program
+    monkeypatch.setattr(cl, "Program", lambda *given: made.append(given) or program(*given))
+    for _ in range(2):
+        ort.InferenceSession(one_node("Neg", {"x": X}), providers=[(PROVIDER, {"cache_dir": str(tmp_path)})])
+    assert len(made) == 1
 
 
 def test_a_shape_of_another_size_is_refused_when_a_run_brings_it() -> None:

@@ -64,6 +64,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"x": uniform(2, 5, 3), "u": uniform(2, 2, 3), "i": np.array([3, 0])},
         {},
     ),
+    "MaxUnpool": (
+        "register",
+        {"x": uniform(1, 2, 2, 2), "i": np.array([[[[0, 3], [9, 8]], [[17, 20], [35, 25]]]])},
+        {"kernel_shape": [3, 2], "strides": [3, 1]},
+    ),
     "Transpose": ("register", {"x": uniform(3, 4, 5)}, {"perm": [2, 0, 1]}),
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, fields
+from typing import Literal
 
 from onnxplug.contract import option
 
@@ -32,7 +32,7 @@ class CUDAOptions:
     cudnn_conv_use_max_workspace: bool = option(
         True, "0: plans of cuDNN that want more than 32 MB of scratch are left out"
     )
-    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; convolutions along one axis are not cuDNN's")
+    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; convolutions along one axis are not cuDNN's", idle=True)
     do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
     has_user_compute_stream: bool = option(False, "whether user_compute_stream is one; setting that implies it")
     user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
@@ -47,19 +47,19 @@ class CUDAOptions:
         True, "products and convolutions of float32 may round their factors to TF32 (10 bits of mantissa)"
     )
     prefer_nhwc: bool = option(
-        False, "accepted; regions of convolutions are NHWC inside, everything else row-major NCHW"
+        False, "accepted; regions of convolutions are NHWC inside, everything else row-major NCHW", idle=True
     )
-    fuse_conv_bias: bool = option(False, "accepted; bias, residual and activation are always fused")
+    fuse_conv_bias: bool = option(False, "accepted; bias, residual and activation are always fused", idle=True)
     sdpa_kernel: int = option(
         0,
         "kernels that attention may use, as a sum: 8 is cuDNN's, any other the generated one; 0: cuDNN's where it has one",
         least=0,
     )
-    use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads")
-    tunable_op_enable: bool = option(False, "accepted; there are no tunable operators")
-    tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable")
-    tunable_op_max_tuning_duration_ms: int = option(0, "accepted; see tunable_op_enable")
-    enable_skip_layer_norm_strict_mode: bool = option(False, "accepted and ignored, as onnxruntime does")
+    use_ep_level_unified_stream: bool = option(False, "accepted; a session has one stream for all threads", idle=True)
+    tunable_op_enable: bool = option(False, "accepted; there are no tunable operators", idle=True)
+    tunable_op_tuning_enable: bool = option(False, "accepted; see tunable_op_enable", idle=True)
+    tunable_op_max_tuning_duration_ms: int = option(0, "accepted; see tunable_op_enable", idle=True)
+    enable_skip_layer_norm_strict_mode: bool = option(False, "accepted and ignored, as onnxruntime does", idle=True)
 
     def __post_init__(self) -> None:
         for name in ("gpu_mem_limit", "user_compute_stream", *_EXTERNAL):
@@ -82,14 +82,10 @@ class CUDAOptions:
         """Whether attention may be cuDNN's."""
         return self.sdpa_kernel == 0 or bool(self.sdpa_kernel & _CUDNN_SDPA)
 
-    _unused: ClassVar[tuple[str, ...]] = (
-        "cudnn_conv1d_pad_to_nc1d", "prefer_nhwc", "fuse_conv_bias", "tunable_op_enable", "tunable_op_tuning_enable",
-    )  # fmt: skip
-
     def without_effect(self) -> list[str]:
         """Names of options that were set and change nothing here: the session's log says so."""
-        default = CUDAOptions()
-        return [name for name in self._unused if getattr(self, name) != getattr(default, name)]
+        idle = [field for field in fields(self) if field.metadata["idle"]]
+        return [field.name for field in idle if getattr(self, field.name) != field.default]
 
 
 _CUDNN_SDPA = 8

@@ -135,6 +135,13 @@ def _gates(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     return [a, a if b is None else b]
 
 
+def _routes(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
+    """MoEGroupRouter: something for each token and expert, thrice."""
+    logits, bias = _known(inputs[0]), _known(inputs[1])
+    shape = (math.prod(logits.shape[:-1]), bias.shape[0])
+    return [TensorSpec(logits.dtype, shape), *[TensorSpec(bias.dtype, shape)] * 2]
+
+
 def _halved(attributes: Mapping[str, Any], inputs: Given) -> list[TensorSpec]:
     """BiasSplitGelu, and SwiGLU: half as wide where one operand holds both halves."""
     x, up = _known(inputs[0]), inputs[1]
@@ -164,6 +171,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any], Given], list[TensorSpec]]] = {
     "LinearAttention": _recurrence,
     "LinearAttentionGate": _gates,
     "MatMulNBits": _packed,
+    "MoEGroupRouter": _routes,
     "MultiHeadAttention": _attention,
     "QAttention": _quantized_attention,
     "QEmbedLayerNormalization": _embedded_bytes,

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract import Available, Device, DeviceInfo, Unavailable
+from onnxplug_ep_opencl.pocl import name_processor
 
 if TYPE_CHECKING:
     from onnxplug_ep_opencl.options import OpenCLOptions
@@ -66,6 +67,8 @@ def listed() -> list[Any]:
             found += platform.get_devices()
         except cl.Error:  # a platform without a device: the loader has the driver, the machine has not the hardware
             continue
+    for device in found:
+        name_processor(device)
     return sorted(found, key=_rank)
 
 

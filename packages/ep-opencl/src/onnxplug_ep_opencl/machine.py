@@ -15,11 +15,13 @@ from typing import Any
 import pyopencl as cl
 
 from onnxplug.contract import EPFail
-from onnxplug_ep_opencl.device import is_processor
+from onnxplug_ep_opencl.device import describe, is_processor
 from onnxplug_kernel_text.opencl import PRELUDE
 
 KEPT = 64
 """Programs kept for sessions and shapes to come; PoCL holds megabytes for each. Kernels in use keep theirs beyond that."""
+
+_TRIAL = "__kernel void trial(__global int *x) { x[0] = 0; }"
 
 
 class Machine:
@@ -49,6 +51,19 @@ class Machine:
             while len(self._programs) > KEPT:
                 self._programs.popitem(last=False)
         return program
+
+    def try_compiler(self, options: tuple[str, ...], cache_dir: str) -> None:
+        """EPFail where the compiler builds nothing. A driver may list a device that it has no code for, and whoever makes a session is
+        to hear that before its first run."""
+        try:
+            self.program(_TRIAL, options, cache_dir)
+        except EPFail as error:
+            lines = [line.strip() for line in error.text.splitlines() if line.strip()]
+            errors = [line for line in lines if "error:" in line]  # compilers and pyopencl append how they were called
+            raise EPFail(
+                f"{describe(self.device)} lists itself, but builds no program: {(errors or lines)[-1]}. Install a driver that knows this "
+                "device, or choose another of those that `onnxplug doctor` lists with the option device_id"
+            ) from error
 
     def _build(self, source: str, options: tuple[str, ...], cache_dir: str) -> Any:
         quiet = ["-w", *options]  # PoCL counts warnings on the terminal; kernel text asks integers for NaN, too

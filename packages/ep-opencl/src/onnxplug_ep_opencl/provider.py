@@ -54,7 +54,9 @@ class OpenCLProvider(ExecutionProvider):
         where, device = select(options)
         cache = options.cache_folder()
         self.machine = machine(device)
-        self.queue = Queue(self.machine, options.profiling, self.machine.options(options.fast_math), cache)
+        compiling = self.machine.options(options.fast_math)
+        self.machine.try_compiler(compiling, cache)
+        self.queue = Queue(self.machine, options.profiling, compiling, cache)
         self.allocator = memory.ClAllocator(
             self.machine, where, ArenaConfig(options.device_mem_limit, options.arena_extend_strategy)
         )

@@ -14,6 +14,7 @@ from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
 from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.windows import windows
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
@@ -21,6 +22,8 @@ _FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "GlobalAveragePool", "GlobalMa
 """Operators of which the CPU provider says Fail where operands do not go together."""
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
 """Operators that must have a window along every axis of an image."""
+_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+"""Operators of which onnx counts other windows than they have, with ceil_mode."""
 
 
 class Written(Protocol):
@@ -72,13 +75,14 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return [None if value is None else inputs[0] for value in node.outputs]
     if node.op_type == "Transpose" and shapes[0] == ():  # onnx leaves a scalar's result without a shape
         return [inputs[0]]
+    if node.op_type == "MaxUnpool" and inputs[2:] and inputs[2] is not None and inputs[2].constant is not None:
+        assert inputs[0] is not None  # onnx does not read the third operand, which is the shape
+        return [TensorSpec(inputs[0].dtype, tuple(int(n) for n in inputs[2].constant.reshape(-1)))]
     if node.domain == "com.microsoft" or node.op_type == "SimplifiedLayerNormalization":  # no schema of onnx
         return _contrib(node, inputs)
-    version = node.since_version
-    if "Pool" in node.op_type and node.attributes.get("ceil_mode", 0):
-        # before version 22 onnx counts windows that begin in the padding behind an image
-        version = defs.get_schema(node.op_type, node.domain).since_version
-    schema = defs.get_schema(node.op_type, version, node.domain)
+    if node.op_type in _POOLS:
+        return _pooled(node, inputs)
+    schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     # Outputs that nobody asks for have names too: not all operators may omit them.
     outs = [f"y{n}" for n in range(len(node.outputs))]
@@ -94,7 +98,7 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         given["x3"] = _whole(given["x3"])
     types = {name: _type(spec) for name, spec in given.items()}
     data = {n: numpy_helper.from_array(s.constant, n) for n, s in given.items() if s.constant is not None}
-    opsets = [helper.make_opsetid(node.domain, version)]
+    opsets = [helper.make_opsetid(node.domain, node.since_version)]
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
@@ -107,6 +111,18 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
     if node.op_type == "Range":
         return [TensorSpec(inputs[0].dtype, s.shape) for s in specs if s is not None and inputs[0] is not None]
     return specs
+
+
+def _pooled(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+    """Of pooling, whose windows are those of the kernels; MaxPool's second output are the places of the largest."""
+    (x, *_), given = inputs, node.attributes
+    assert x is not None
+    names = ("strides", "dilations", "pads", "auto_pad")
+    placed = {name: given[name] for name in names if name in given}
+    moves = windows(x.shape[2:], given["kernel_shape"], ceil_mode=given.get("ceil_mode", 0), **placed)
+    shape = (*x.shape[:2], *moves.output)
+    specs = TensorSpec(x.dtype, shape), TensorSpec(np.dtype(np.int64), shape)
+    return [None if made is None else spec for made, spec in zip(node.outputs, specs, strict=False)]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
 """Mixtures of experts (com.microsoft MoE and QMoE): rows are told their experts, pairs of a row and an expert are sorted by expert, and a
-work-item has a column of an expert's layer for all its pairs."""
+work-item has a column of an expert's layer for all its pairs. And MoEGroupRouter, which chooses experts by groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from onnxplug_kernel_text.expression import statements
 from onnxplug_kernel_text.types import literal
 
 FEW = 4
@@ -16,6 +17,8 @@ _LANES = 16
 _WORDS = {2: "u16", 4: "u32", 8: "u8"}
 _JITTER = 0.02
 """How far below the best score, as a share of it, the sparse mixer still counts another."""
+_LEAST = 1e-20
+"""What a router's weights count as at least, when their logarithm is taken."""
 _ACTIVATIONS = {
     "relu": "x < 0 ? (f32)0 : x",
     "silu": "x / ((f32)1 + EXP(-x))",
@@ -184,6 +187,61 @@ def mixed(name: str, type_: str) -> str:
   STORE_{type_}(out0, at, y);
 }}
 """
+
+
+def sums_of_best(name: str) -> str:
+    """The sum of the ``best`` highest scores of each group; no number where one of them is none. Tensors, f32: scores (groups, size), sums
+    (groups). Scalars, i64: groups, size, best. One work-item a group."""
+    return f"""{_head(name, [("f32", "scores"), ("f32", "sums")], ("groups", "size", "best"), "groups")}
+  f32 sum = 0, last = 0; i64 taken = -1; int bad = 0;
+  for (i64 n = 0; n < best; n++) {{
+    f32 top = 0; i64 pick = -1;
+    for (i64 e = 0; e < size; e++) {{
+      const f32 s = LOAD_f32(scores, at * size + e);
+      const int left = n == 0 || s < last || (s == last && e > taken);
+      bad |= s != s;
+      if (left && (pick < 0 || s > top)) {{ top = s; pick = e; }}
+    }}
+    sum += top; last = top; taken = pick;
+  }}
+  STORE_f32(sums, at, bad ? (f32)NAN : sum);
+}}
+"""
+
+
+def routed(name: str, type_: str, *, grouped: bool, sentinel: float) -> str:
+    """The logarithm of the weights (sigmoids of the logits) of each row's ``k`` experts of the highest scores, the first of equal ones,
+    ``sentinel`` elsewhere; ``grouped``: among the experts of the ``few`` groups of the highest sums.
+
+    Tensors: logits, scores (f32), sums (f32, if any), out. Scalars, i64: points (rows * experts), experts, k, size of a group, few. One
+    work-item an expert of a row.
+    """
+    tensors = [(type_, "in0"), ("f32", "scores"), *([("f32", "sums")] if grouped else []), (type_, "out0")]
+    weight = " ".join(statements("w", "Sigmoid", ["x"], ["f32"], "f32", {}))
+    closed = f"""const f32 sum = LOAD_f32(sums, row * groups + g); i64 ahead = 0;
+    for (i64 h = 0; h < groups; h++) {{ const f32 s = LOAD_f32(sums, row * groups + h); ahead += {_ahead("s", "h", "sum", "g")}; }}
+    const int open = ahead < few; allowed = allowed && (open || g != own / size);"""
+    return f"""{_head(name, tensors, ("points", "experts", "k", "size", "few"), "points")}
+  const i64 row = at / experts, own = at % experts, groups = experts / size;
+  const f32 x = LOAD_{type_}(in0, at), mine = LOAD_f32(scores, at);
+  i64 before = 0; int allowed = 1;
+  for (i64 g = 0; g < groups; g++) {{
+    {closed if grouped else "const int open = 1;"}
+    for (i64 e = g * size; e < (g + 1) * size; e++) {{
+      const f32 s = open ? LOAD_f32(scores, row * experts + e) : -INFINITY;
+      before += {_ahead("s", "e", "mine", "own")};
+    }}
+  }}
+  {weight}
+  const f32 kept = log(w < {literal(_LEAST, "f32")} ? {literal(_LEAST, "f32")} : w);
+  STORE_{type_}(out0, at, allowed && before < k ? kept : {literal(sentinel, "f32")});
+}}
+"""
+
+
+def _ahead(a: str, at_a: str, b: str, at_b: str) -> str:
+    """Whether ``a`` comes before ``b`` where the highest come first, the first of equal ones, and last what is no number."""
+    return f"({a} > {b} || ({a} == {b} && {at_a} < {at_b}) || ({b} != {b} && ({a} == {a} || {at_a} < {at_b})))"
 
 
 _EACH = "for (i64 e = 0; e < experts; e++)"

@@ -14,8 +14,13 @@ from onnxplug_kernel_text.activations import ACTIVATIONS
 from onnxplug_kernel_text.call import Call, Write, template
 from onnxplug_kernel_text.types import FLOATS, SIGNED, SIZES, arithmetic, highest, literal, lowest, raw
 
-_LARGEST = 3.4028234663852886e38
-"""The largest number of single precision."""
+_LARGEST = {
+    "f16": 65504.0,
+    "bf16": 3.3895313892515355e38,
+    "f32": 3.4028234663852886e38,
+    "f64": 1.7976931348623157e308,
+}
+"""The largest number of each type, beside infinity."""
 
 
 def _larger(a: str, b: str) -> str:
@@ -87,9 +92,12 @@ def _is_inf(call: Call) -> str:
 def _clip(call: Call) -> str:
     value = call.values[0]
     bounds = list(call.values[1:3]) + [""] * (3 - len(call.values))
-    for name, position in (("min", 0), ("max", 1)):
+    largest = _LARGEST.get(call.types[0])
+    for position, (name, sign) in enumerate((("min", -1), ("max", 1))):
         if name in call.attributes:
             bounds[position] = call.number(call.attributes[name])
+        elif not bounds[position] and largest is not None:
+            bounds[position] = call.number(sign * largest)
     low, high = bounds
     if low:
         value = f"({value} < {low} ? {low} : {value})"
@@ -207,7 +215,7 @@ def expression(
 def with_defaults(operator: str, version: int, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Attributes, with the limits that Clip has before opset 11 where none are given: infinities are cut down to them."""
     if operator == "Clip" and version < 11:
-        return {"min": -_LARGEST, "max": _LARGEST, **attributes}
+        return {"min": -_LARGEST["f32"], "max": _LARGEST["f32"], **attributes}
     return attributes
 
 

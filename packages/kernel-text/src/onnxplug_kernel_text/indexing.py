@@ -135,6 +135,22 @@ def tensor_scatter(name: str, type_: str, circular: bool) -> str:
     )
 
 
+def max_unpool(name: str, type_: str, rank: int) -> str:
+    """ONNX MaxUnpool of raw elements into zeros that ``out0`` holds already: each to its index, which counts in a shape within out's. Which
+    of those that meet remains is left open: MaxPool gives one index to equal elements only. Tensors in, indices (i64), out; scalars:
+    elements; those of the shape; its extents but the first; strides of out."""
+    dims = " ".join(["count", *(f"d{k}" for k in range(1, rank)), *(f"t{k}" for k in range(rank))])
+    tensors = f"TENSOR({type_}, in0), TENSOR(i64, in1), TENSOR({type_}, out0)"
+    return (
+        _marked(name, tensors, dims, f"OPEN({type_}, in0) OPEN(i64, in1) OPEN({type_}, out0)")
+        + f"""  i64 rest = in1[at], to = 0;
+  if (rest < 0 || rest >= count) {{ {_MARK} return; }}
+{_walk(rank, {"to": "t"})}  out0[to] = in0[at];
+}}
+"""
+    )
+
+
 def one_hot(name: str, index: str, type_: str) -> str:
     """ONNX OneHot: tensors indices, values (off, on), out; scalars: elements of out, depth, elements of the indices behind the new axis."""
     tensors = f"TENSOR({index}, in0), TENSOR({type_}, in1), TENSOR({type_}, out0)"

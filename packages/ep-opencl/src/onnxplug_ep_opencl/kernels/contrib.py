@@ -21,7 +21,6 @@ from onnxplug_kernel_text.nodes.embed import embedded
 from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.types import arithmetic, literal
 
-DOMAIN = "com.microsoft"
 _PARAMETERS: Mapping[str, Mapping[str, float]] = {
     "Clip": {"min": -3.4028235e38, "max": 3.4028235e38}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2, "beta": 0.5}, "HardSwish": {},
     "LeakyRelu": {"alpha": 0.01}, "Relu": {}, "Sigmoid": {}, "Softplus": {}, "Softsign": {}, "Tanh": {}, "ThresholdedRelu": {"alpha": 1.0},

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug_ep_opencl.kernels.call import Call, text_type
+from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
+from onnxplug_ep_opencl.kernels.refusals import many_operands
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Launch, Ref
 from onnxplug_kernel_text.elementwise import Operand, elementwise, lines_of
@@ -127,3 +129,53 @@ def fill(target: Target, name: str, destination: Ref, type_: str, count: int, va
     return launch(
         target, name, [], [(destination, type_)], space((count,), [(1,)]), f"y0 = ({arithmetic(type_)}){value};"
     )
+
+
+def entries() -> list[Entry]:
+    """What is claimed."""
+    made: list[Entry] = []
+
+    def each(names: str, since: int, until: int, *, arity: int = 1, refuse: Any = None, **types: Sequence[str]) -> None:
+        inplace = tuple(range(arity))
+        made.extend(Entry(n, since, until, types, arithmetics, inplace=inplace, refuse=refuse) for n in names.split())
+
+    each("Add Sub Mul Div", 6, 14, arity=2, T=NUMBERS)
+    each("Mod", 10, 28, arity=2, T=NUMBERS)
+    each("Pow", 1, 15, arity=2, T=FLOATS, T1=NUMBERS)
+    each("And Or Xor", 1, 7, arity=2, T=("bool",))
+    each("Not", 1, 1, T=("bool",))
+    each("Equal", 1, 19, arity=2, T=ALL)
+    each("Less Greater", 1, 13, arity=2, T=NUMBERS)
+    each("LessOrEqual GreaterOrEqual", 12, 16, arity=2, T=NUMBERS)
+    each("BitwiseAnd BitwiseOr BitwiseXor", 18, 18, arity=2, T=INTEGERS)
+    each("BitwiseNot", 18, 18, T=INTEGERS)
+    each("BitShift", 11, 11, arity=2, T=UNSIGNED)
+    each("BitShift", 28, 28, arity=2, T=INTEGERS)
+    each("Sum Mean", 6, 13, arity=2, refuse=many_operands, T=FLOATS)
+    each("Max Min", 6, 13, arity=2, refuse=many_operands, T=NUMBERS)
+    each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
+    each("Cast", 6, 28, T1=ALL, T2=ALL)
+    each("CastLike", 15, 25, T1=ALL, T2=ALL)
+    each("Abs Neg", 6, 13, T=NUMBERS)
+    each("Sign", 9, 13, T=NUMBERS)
+    each("Reciprocal Sqrt Exp Floor Ceil Log Sigmoid Tanh", 6, 13, T=FLOATS)
+    each("Erf", 9, 13, T=FLOATS)
+    each("Round", 11, 22, T=FLOATS)
+    each("Sin Cos Tan Asin Acos Atan", 7, 22, T=FLOATS)
+    each("Sinh Cosh Asinh Acosh Atanh", 9, 22, T=FLOATS)
+    each("IsNaN", 9, 20, T1=FLOATS, T2=("bool",))
+    each("IsInf", 10, 20, T1=FLOATS, T2=("bool",))
+    each("Relu", 6, 14, T=(*FLOATS, *SIGNED))
+    each("Softplus Softsign", 1, 22, T=FLOATS)
+    each("Mish", 18, 22, T=FLOATS)
+    each("HardSigmoid Elu Selu", 6, 22, T=FLOATS)
+    each("HardSwish", 14, 22, T=FLOATS)
+    each("Celu", 12, 28, T=FLOATS)
+    each("Gelu", 20, 20, T=FLOATS)
+    each("Swish", 24, 24, T=FLOATS)
+    each("LeakyRelu", 6, 16, T=FLOATS)
+    each("PRelu", 7, 16, arity=2, T=FLOATS)
+    each("ThresholdedRelu", 10, 22, T=FLOATS)
+    each("Shrink", 9, 9, T=NUMBERS)
+    each("Clip", 6, 13, T=NUMBERS)
+    return made

@@ -17,6 +17,7 @@ UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTEGERS = SIGNED + UNSIGNED
 NUMBERS = FLOATS + INTEGERS
 ALL = (*NUMBERS, "bool")
+MS = "com.microsoft"
 
 
 def _nothing(call: Call) -> Job:

@@ -12,7 +12,9 @@ from onnxplug.contract import TensorSpec
 from onnxplug_ep_opencl.kernels import lines
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import launch
+from onnxplug_ep_opencl.kernels.entry import FLOATS, MS, Entry
 from onnxplug_ep_opencl.kernels.lines import alone, side_by_side
+from onnxplug_ep_opencl.kernels.quantized import passing
 from onnxplug_ep_opencl.kernels.shared import described
 from onnxplug_ep_opencl.launch import Job
 from onnxplug_kernel_text.layout import broadcast, dense, space
@@ -80,3 +82,46 @@ def mixture(call: Call) -> Described | None:
     """MoE and QMoE."""
     target = call.target
     return experts.mixture(call, alone(target), target.vector // 4 if target.processor and target.registers else 0)
+
+
+@described
+def router(call: Call) -> Described | None:
+    """MoEGroupRouter."""
+    return experts.router(call, alone(call.target))
+
+
+def entries() -> list[Entry]:
+    """What is claimed."""
+    held = FLOATS[:3]
+    return [
+        *[
+            made
+            for domain, since in (("", 27), (MS, 1))
+            for made in (
+                Entry("LinearAttention", since, since, {"T": held, "S": held}, linear_attention, domain=domain),
+                Entry(
+                    "CausalConvWithState", since, since, {"T": held}, causal_convolution, refuse=hybrid.unconvolved,
+                    domain=domain,
+                ),
+            )
+        ],
+        Entry("GatedRMSNorm", 1, 1, {"T": held}, gated_norm, domain=MS),
+        Entry("LinearAttentionGate", 1, 1, {"T": held}, passing(hybrid.gates), domain=MS),
+        *[
+            Entry(n, 1, 1, {"T": ("float16", "float"), "M": ("float16", "float")}, group_norm, domain=MS)
+            for n in ("GroupNorm", "SkipGroupNorm")
+        ],
+        *[
+            Entry(n, 1, 1, {"T": held}, passing(made), refuse=diffusion.rounded, domain=MS)
+            for n, made in (
+                ("BiasAdd", diffusion.bias_add), ("BiasSplitGelu", diffusion.split_gelu), ("SwiGLU", diffusion.swiglu)
+            )
+        ],
+        Entry("BiasSoftmax", 1, 1, {"T": ("float16", "float", "double")}, bias_softmax, domain=MS),
+        Entry("MoE", 1, 1, {"T": held}, mixture, refuse=experts.unmixed, domain=MS),
+        Entry("MoEGroupRouter", 1, 1, {"T": held, "TF": ("float",)}, router, refuse=experts.unrouted, domain=MS),
+        Entry(
+            "QMoE", 1, 1, {"T": held, "T1": ("uint8",), "T2": held, "T4": ()}, mixture, refuse=experts.unmixed,
+            domain=MS,
+        ),
+    ]  # fmt: skip

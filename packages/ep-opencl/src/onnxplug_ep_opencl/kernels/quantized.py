@@ -8,15 +8,13 @@ from typing import Any
 from onnxplug_ep_opencl.kernels import between, integer_tiles
 from onnxplug_ep_opencl.kernels.call import Call, Lower
 from onnxplug_ep_opencl.kernels.elementwise import launch
-from onnxplug_ep_opencl.kernels.entry import FLOATS, Entry
+from onnxplug_ep_opencl.kernels.entry import FLOATS, MS, Entry
 from onnxplug_ep_opencl.kernels.shared import described, unfit, whole_groups
 from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_ep_opencl.shapes import CONVOLUTIONS, require_windows
 from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
 from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
 from onnxplug_kernel_text.nodes.launch import Pass
-
-_DOMAIN = "com.microsoft"
 
 
 def multiplied(describe: Callable[[Call], Multiplication | None]) -> Lower:
@@ -70,7 +68,7 @@ def entries() -> list[Entry]:
 
     def each(names: str, describe: Any) -> list[Entry]:
         types = {"T": small, "T8": small, "TV": ("float", *small)}
-        return [Entry(n, 1, 1, types, passing(describe), refuse=qlinear.several, domain=_DOMAIN) for n in names.split()]
+        return [Entry(n, 1, 1, types, passing(describe), refuse=qlinear.several, domain=MS) for n in names.split()]
 
     def step(
         op_type: str, describe: Any, since: int, until: int, types: Mapping[str, Sequence[str]], domain: str = ""
@@ -83,28 +81,28 @@ def entries() -> list[Entry]:
         step("QuantizeLinear", quantize.quantize, 10, 18, {"T1": ("float", "int32")}),
         step("QuantizeLinear", quantize.quantize, 19, 22, {"T1": ("float",), "T2": wide[:4]}),
         step("QuantizeLinear", quantize.quantize, 23, 28, {"T1": (*FLOATS[:3], "int32"), "T2": ("float",), "T3": wide[:4]}),
-        step("QuantizeLinear", quantize.quantize, 1, 1, {"T1": ("float",), "T2": wide[:4]}, _DOMAIN),
+        step("QuantizeLinear", quantize.quantize, 1, 1, {"T1": ("float",), "T2": wide[:4]}, MS),
         step("DequantizeLinear", quantize.dequantize, 10, 28, numbers),
-        step("DequantizeLinear", quantize.dequantize, 1, 1, numbers, _DOMAIN),
+        step("DequantizeLinear", quantize.dequantize, 1, 1, numbers, MS),
         Entry("DynamicQuantizeLinear", 11, 11, {}, described(quantize.dynamic_quantize)),
         each_product("MatMulInteger", 10, 10, integers.matmul_integer),
         each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
         each_product("ConvInteger", 10, 10, integers.conv_integer),
         each_product("QLinearConv", 10, 10, integers.qlinear_conv),
-        each_product("QLinearConv", 1, 1, integers.qlinear_conv, _DOMAIN),
-        each_product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, _DOMAIN),
-        each_product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, _DOMAIN),
-        each_product("QGemm", 1, 1, integers.qgemm, _DOMAIN),
+        each_product("QLinearConv", 1, 1, integers.qlinear_conv, MS),
+        each_product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, MS),
+        each_product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, MS),
+        each_product("QGemm", 1, 1, integers.qgemm, MS),
         *each("QLinearAdd QLinearMul", qlinear.binary),
         *each("QLinearSigmoid QLinearLeakyRelu", qlinear.unary),
         *each("QLinearWhere", qlinear.where),
         *each("QLinearConcat", qlinear.concat),
         *[
-            Entry(n, 1, 1, {"T": small}, between.through_floats, refuse=between.refuses, domain=_DOMAIN)
+            Entry(n, 1, 1, {"T": small}, between.through_floats, refuse=between.refuses, domain=MS)
             for n in between.OPERATORS
         ],
         Entry(
             "QLinearGlobalAveragePool", 1, 1, {"T": small}, described(qlinear.global_average), refuse=qlinear.several,
-            domain=_DOMAIN,
+            domain=MS,
         ),
     ]  # fmt: skip

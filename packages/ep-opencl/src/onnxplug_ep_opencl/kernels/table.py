@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from onnxplug_ep_opencl.kernels import (
     contrib,
     displaced,
     einsum,
+    elementwise,
     fourier,
     hybrid,
     index,
@@ -28,64 +29,12 @@ from onnxplug_ep_opencl.kernels import (
     written,
 )
 from onnxplug_ep_opencl.kernels.call import Lower
-from onnxplug_ep_opencl.kernels.elementwise import arithmetics
-from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, INTEGERS, NUMBERS, SIGNED, UNSIGNED, Entry
-from onnxplug_ep_opencl.kernels.refusals import many_operands, other_mode, other_power, other_rank, other_scale, trains
-from onnxplug_kernel_text.nodes import diffusion, selection
-from onnxplug_kernel_text.nodes.experts import unmixed
-from onnxplug_kernel_text.nodes.hybrid import gates, unconvolved
+from onnxplug_ep_opencl.kernels.entry import ALL, FLOATS, MS, NUMBERS, Entry
+from onnxplug_ep_opencl.kernels.refusals import other_mode, other_power, other_rank, other_scale, trains
+from onnxplug_kernel_text.nodes import selection
 from onnxplug_kernel_text.nodes.indexing import booleans_joined, unknown_mode
 from onnxplug_kernel_text.nodes.sample import unknown, unknown_pooling
 from onnxplug_kernel_text.nodes.suppression import largest
-
-
-def _elementwise() -> list[Entry]:
-    made: list[Entry] = []
-
-    def each(names: str, since: int, until: int, *, arity: int = 1, refuse: Any = None, **types: Sequence[str]) -> None:
-        inplace = tuple(range(arity))
-        made.extend(Entry(n, since, until, types, arithmetics, inplace=inplace, refuse=refuse) for n in names.split())
-
-    each("Add Sub Mul Div", 6, 14, arity=2, T=NUMBERS)
-    each("Mod", 10, 28, arity=2, T=NUMBERS)
-    each("Pow", 1, 15, arity=2, T=FLOATS, T1=NUMBERS)
-    each("And Or Xor", 1, 7, arity=2, T=("bool",))
-    each("Not", 1, 1, T=("bool",))
-    each("Equal", 1, 19, arity=2, T=ALL)
-    each("Less Greater", 1, 13, arity=2, T=NUMBERS)
-    each("LessOrEqual GreaterOrEqual", 12, 16, arity=2, T=NUMBERS)
-    each("BitwiseAnd BitwiseOr BitwiseXor", 18, 18, arity=2, T=INTEGERS)
-    each("BitwiseNot", 18, 18, T=INTEGERS)
-    each("BitShift", 11, 11, arity=2, T=UNSIGNED)
-    each("BitShift", 28, 28, arity=2, T=INTEGERS)
-    each("Sum Mean", 6, 13, arity=2, refuse=many_operands, T=FLOATS)
-    each("Max Min", 6, 13, arity=2, refuse=many_operands, T=NUMBERS)
-    each("Where", 9, 16, arity=3, B=("bool",), T=ALL)
-    each("Cast", 6, 28, T1=ALL, T2=ALL)
-    each("CastLike", 15, 25, T1=ALL, T2=ALL)
-    each("Abs Neg", 6, 13, T=NUMBERS)
-    each("Sign", 9, 13, T=NUMBERS)
-    each("Reciprocal Sqrt Exp Floor Ceil Log Sigmoid Tanh", 6, 13, T=FLOATS)
-    each("Erf", 9, 13, T=FLOATS)
-    each("Round", 11, 22, T=FLOATS)
-    each("Sin Cos Tan Asin Acos Atan", 7, 22, T=FLOATS)
-    each("Sinh Cosh Asinh Acosh Atanh", 9, 22, T=FLOATS)
-    each("IsNaN", 9, 20, T1=FLOATS, T2=("bool",))
-    each("IsInf", 10, 20, T1=FLOATS, T2=("bool",))
-    each("Relu", 6, 14, T=(*FLOATS, *SIGNED))
-    each("Softplus Softsign", 1, 22, T=FLOATS)
-    each("Mish", 18, 22, T=FLOATS)
-    each("HardSigmoid Elu Selu", 6, 22, T=FLOATS)
-    each("HardSwish", 14, 22, T=FLOATS)
-    each("Celu", 12, 28, T=FLOATS)
-    each("Gelu", 20, 20, T=FLOATS)
-    each("Swish", 24, 24, T=FLOATS)
-    each("LeakyRelu", 6, 16, T=FLOATS)
-    each("PRelu", 7, 16, arity=2, T=FLOATS)
-    each("ThresholdedRelu", 10, 22, T=FLOATS)
-    each("Shrink", 9, 9, T=NUMBERS)
-    each("Clip", 6, 13, T=NUMBERS)
-    return made
 
 
 def _shape(node: NodeView) -> Callable[[Any], np.ndarray]:
@@ -121,7 +70,7 @@ def _lines() -> list[Entry]:
                 "SimplifiedLayerNormalization", 1, 1, {"T": FLOATS[:3], "V": FLOATS[:3], "U": ("float",)}, lines.layer_norm,
                 refuse=other_scale, domain=d,
             )
-            for d in ("", contrib.DOMAIN)
+            for d in ("", MS)
         ],
         Entry("InstanceNormalization", 6, 22, {"T": FLOATS}, lines.instance_norm),
         Entry("GroupNormalization", 18, 21, {"T": FLOATS[:3]}, lines.group_norm),
@@ -186,6 +135,7 @@ def _indexing() -> list[Entry]:
         ),
         Entry("RoiAlign", 10, 22, {"T1": FLOATS, "T2": ("int64",)}, written.roi_align, refuse=unknown_pooling),
         Entry("MaxRoiPool", 1, 22, {"T": FLOATS}, written.max_roi_pool),
+        Entry("MaxUnpool", 9, 22, {"T1": FLOATS, "T2": ("int64",)}, written.max_unpool, (2,)),
         Entry("ReverseSequence", 10, 28, every, written.reverse_sequence),
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
@@ -246,44 +196,9 @@ def _attention() -> list[Entry]:
     ]  # fmt: skip
 
 
-def _hybrid() -> list[Entry]:
-    held = FLOATS[:3]
-    return [
-        *[
-            made
-            for domain, since in (("", 27), (contrib.DOMAIN, 1))
-            for made in (
-                Entry("LinearAttention", since, since, {"T": held, "S": held}, hybrid.linear_attention, domain=domain),
-                Entry(
-                    "CausalConvWithState", since, since, {"T": held}, hybrid.causal_convolution, refuse=unconvolved,
-                    domain=domain,
-                ),
-            )
-        ],
-        Entry("GatedRMSNorm", 1, 1, {"T": held}, hybrid.gated_norm, domain=contrib.DOMAIN),
-        Entry("LinearAttentionGate", 1, 1, {"T": held}, quantized.passing(gates), domain=contrib.DOMAIN),
-        *[
-            Entry(n, 1, 1, {"T": ("float16", "float"), "M": ("float16", "float")}, hybrid.group_norm, domain=contrib.DOMAIN)
-            for n in ("GroupNorm", "SkipGroupNorm")
-        ],
-        *[
-            Entry(n, 1, 1, {"T": held}, quantized.passing(made), refuse=diffusion.rounded, domain=contrib.DOMAIN)
-            for n, made in (
-                ("BiasAdd", diffusion.bias_add), ("BiasSplitGelu", diffusion.split_gelu), ("SwiGLU", diffusion.swiglu)
-            )
-        ],
-        Entry("BiasSoftmax", 1, 1, {"T": ("float16", "float", "double")}, hybrid.bias_softmax, domain=contrib.DOMAIN),
-        Entry("MoE", 1, 1, {"T": held}, hybrid.mixture, refuse=unmixed, domain=contrib.DOMAIN),
-        Entry(
-            "QMoE", 1, 1, {"T": held, "T1": ("uint8",), "T2": held, "T4": ()}, hybrid.mixture, refuse=unmixed,
-            domain=contrib.DOMAIN,
-        ),
-    ]  # fmt: skip
-
-
 def _contrib() -> list[Entry]:
     def each(op_type: str, lower: Lower, **others: Any) -> Entry:
-        return Entry(op_type, 1, 1, others.pop("types", {"T": FLOATS[:3]}), lower, domain=contrib.DOMAIN, **others)
+        return Entry(op_type, 1, 1, others.pop("types", {"T": FLOATS[:3]}), lower, domain=MS, **others)
 
     real = {"T": ("float", "double")}
     return [
@@ -335,14 +250,14 @@ def entries() -> tuple[Entry, ...]:
         Entry("Size", 1, 25, {"T": ALL}, host_outputs=(0,), create=_size),
     ]
     return (
-        *_elementwise(),
+        *elementwise.entries(),
         *_lines(),
         *_moves(),
         *_indexing(),
         *_heavy(),
         *_attention(),
         *_contrib(),
-        *_hybrid(),
+        *hybrid.entries(),
         *quantized.entries(),
         *shapes,
     )

@@ -77,6 +77,12 @@ def tensor_scatter(call: Call) -> Job:
 
 
 @described
+def max_unpool(call: Call) -> Job:
+    """MaxUnpool."""
+    return indexing.max_unpool(call, call.fault(), _group(call, _points(call, 0)))
+
+
+@described
 def max_roi_pool(call: Call) -> Job | None:
     """MaxRoiPool."""
     fault = call.fault("a region is of an image that there is not", Fail)

@@ -1,4 +1,4 @@
-"""MoE and QMoE of domain com.microsoft."""
+"""MoE, QMoE and MoEGroupRouter of domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from onnxplug.contract import NodeView
 from onnxplug_kernel_text import experts
-from onnxplug_kernel_text.layout import space
+from onnxplug_kernel_text.expression import statements
+from onnxplug_kernel_text.layout import dense, space
 from onnxplug_kernel_text.nodes.attention_contrib import Scratch
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.nodes.launch import Job, Launch, Pass, integers, text_type
@@ -124,6 +125,51 @@ def mixture(call: NodeCall, block: int, lanes: int = 0) -> Job | None:
     points = rows * depth
     text, refs = experts.mixed("mixed", type_), (made, places, shares, call.write())
     launches.append(_launch("mixed", text, refs, (points, depth, k), points, block))
+    return Job(launches, scratch.nbytes)
+
+
+def unrouted(node: NodeView) -> str | None:
+    """MoEGroupRouter that is not computed."""
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        return "logits that are made with projection_weight"
+    asked = [value is not None for value in node.outputs]
+    return "router_probs and scores are asked for together" if asked[0] and any(asked[1:]) else None
+
+
+def router(call: NodeCall, block: int) -> Job | None:
+    """MoEGroupRouter; ``block``: work-items of a group. None for operands that do not fit."""
+    logits, bias, a = call.input(0), call.input(1), call.attributes
+    type_, count, rows = text_type(logits.dtype), math.prod(bias.shape), math.prod(logits.shape[:-1])
+    k, groups, few, best = a["top_k"], a.get("n_group", 1), a.get("topk_group", 1), a.get("group_topk", 2)
+    if type_ not in _FLOATS or len(bias.shape) != 1 or logits.shape[-1:] != bias.shape or bias.dtype != np.float32:
+        return None
+    full = call.outputs[0] is None
+    size = count // groups if groups > 0 else 0
+    if min(k, best, few, size) < 1 or size * groups != count or few > groups or k > count or (full and groups > 1):
+        raise ValueError(f"top_k {k}, n_group {groups}, topk_group {few} and group_topk {best} for {count} experts")
+    if not rows:
+        return Job()
+    scratch, shape = Scratch(call), (rows, count)
+    weight = " ".join(statements("w", "Sigmoid", ["x0"], ["f32"], "f32", {}))
+    scores = call.write(1) if call.wanted(1) is not None else scratch.take(rows * count, 4)
+    biased = space(shape, [dense(shape), (0, 1), dense(shape)])
+    given = [(call.read(0), type_), (call.read(1), "f32")]
+    launches = [Pass(given, (scores, "f32"), biased, f"{weight} y0 = w + x1;").launch("scored", block)]
+    if call.wanted(2) is not None:
+        walked = space(shape, [dense(shape)] * 2)
+        launches.append(Pass(given[:1], (call.write(2), "f32"), walked, f"{weight} y0 = w;").launch("weights", block))
+    if full:
+        return Job(launches, scratch.nbytes)
+    sums: list[Ref] = []
+    if few < groups:
+        sums = [scratch.take(rows * groups, 4)]
+        numbers = (rows * groups, size, min(best, size))
+        launches.append(
+            _launch("summed", experts.sums_of_best("summed"), (scores, *sums), numbers, rows * groups, block)
+        )
+    text = experts.routed("routed", type_, grouped=bool(sums), sentinel=a.get("router_sentinel", -10000.0))
+    refs, sizes = (call.read(0), scores, *sums, call.write()), (rows * count, count, min(k, few * size), size, few)
+    launches.append(_launch("routed", text, refs, sizes, rows * count, block))
     return Job(launches, scratch.nbytes)
 
 

@@ -13,7 +13,8 @@ from onnxplug.contract import NodeView
 from onnxplug_kernel_text import indexing
 from onnxplug_kernel_text.layout import dense
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref
-from onnxplug_kernel_text.nodes.launch import Job, Launch, copied, integers, text_type
+from onnxplug_kernel_text.nodes.launch import Job, Launch, copied, filled, integers, text_type
+from onnxplug_kernel_text.nodes.windows import steps
 from onnxplug_kernel_text.types import raw
 
 
@@ -92,6 +93,27 @@ def tensor_scatter(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job:
     scalars = (fault[1], math.prod(cache[1:axis]), update[axis], inner, cache[axis])
     refs = [call.read(1), call.read(2), call.write(), fault[0]]
     return Job([*_data(call, block), *launched("scatter", text, refs, block, math.prod(update), *scalars)])
+
+
+def max_unpool(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job:
+    """MaxUnpool: zeros, then the elements where they were found."""
+    x, out = call.input(0), call.output()
+    call.value(2)  # the shape of the output, which then shows it
+    window, rank = call.attributes["kernel_shape"], len(x.shape) - 2
+    pads = call.attributes.get("pads") or [0] * (2 * rank)
+    strides, _ = steps(call, rank)
+    if call.input(1).shape != x.shape or not rank == len(window) == len(strides) == len(pads) // 2:
+        raise ValueError(f"indices of shape {call.input(1).shape} and a window of {window} for elements of {x.shape}")
+    sizes = zip(x.shape[2:], strides, window, pads[:rank], pads[rank:], strict=True)
+    own = (*x.shape[:2], *((n - 1) * s + k - b - e for n, s, k, b, e in sizes))
+    if len(out.shape) != len(own) or any(n < m or m < 0 for n, m in zip(out.shape, own, strict=True)):
+        raise ValueError(f"output_shape {list(out.shape)} is less than {list(own)}")
+    zeros = filled(call.write(), text_type(out.dtype), math.prod(out.shape), "0")
+    text = indexing.max_unpool("unpool", raw(x.dtype.itemsize), len(own))
+    refs = [call.read(0), call.read(1), call.write(), fault[0]]
+    scalars = (fault[1], math.prod(own), *own[1:], *dense(out.shape))
+    moved = launched("unpool", text, refs, block, math.prod(x.shape), *scalars)
+    return Job([*([zeros.launch("zeros", block)] if math.prod(out.shape) else []), *moved])
 
 
 def unknown_mode(node: NodeView) -> str | None:

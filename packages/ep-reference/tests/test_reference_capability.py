@@ -63,6 +63,9 @@ def run(provider: ReferenceProvider, view: Any, *values: Any) -> Any:
         (node("MaxPool", 12, kernel_shape=[2, 2], n_outputs=2), "indices"),
         (node("StringNormalizer", 10, locale="de_DE"), "locale"),
         (node("BatchNormalization", 9, 5), "batch statistics"),
+        (node("SVMRegressor", 1, domain="ai.onnx.ml", post_transform="LOGISTIC"), "post_transform=LOGISTIC"),
+        (node("TreeEnsembleClassifier", 3, domain="ai.onnx.ml", base_values_as_tensor=np.ones(1)), "base_values_as_tensor"),
+        (node("TreeEnsembleRegressor", 3, domain="ai.onnx.ml", nodes_values_as_tensor=np.ones(1)), "nodes_values_as_tensor"),
     ],
     ids=lambda value: value.op_type if hasattr(value, "op_type") else "",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from onnxplug_testkit.cli import main
 from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants, systematic
 from onnxplug_testkit.mutants.base import HOST, NAME, subject
 from onnxplug_testkit.mutants.compiling import Compiling
+from onnxplug_testkit.mutants.writing import Writing
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +78,14 @@ def test_the_compiling_reference_survives() -> None:
     for operator in ("MatMul", "Softmax", "Relu"):
         for name in ("kernels.every_cell_is_proven", "kernels.sizes", "kernels.nodes_are_apart"):
             assert judge(clean, name, (operator,)) is None, (operator, name)
+
+
+def test_the_writing_reference_survives() -> None:
+    clean = subject(Writing, HOST)
+    clean.announce()
+    killers = {m.killed_by for m in mutants().values() if m.module.endswith(".writing")}
+    for name in sorted({*killers, "graph.edges", "graph.dynamic_shapes", "robust.threads"}):
+        assert judge(clean, name) is None, name
 
 
 def test_the_reference_survives_the_trials_of_the_mutants() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onnxplug_testkit import again, profiles, report
+from onnxplug_testkit import __version__, again, profiles, report
 from onnxplug_testkit.check import CheckFailed, Unsupported
 from onnxplug_testkit.cli import main
 from onnxplug_testkit.kernels.cells import Cell
@@ -96,6 +98,11 @@ def test_verify_notices_a_proof_without_a_trial(kit: Kit) -> None:
     data["cells"][0]["tests"] = 0
     data["digest"] = report.digest(data)
     assert any("without a trial" in p for p in report.problems(data))
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "onnxplug_testkit.cli", "--version"], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == __version__
 
 
 def test_again_runs_tests_that_a_report_gives_as_passed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -27,6 +27,6 @@ def test_every_refusal_of_a_session_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(subject: Any, made: Any) -> Any:
         raise Fail(f"no {made.graph.node[0].op_type}")
 
-    monkeypatch.setattr(models, "open_session", refuse)
+    monkeypatch.setattr(models, "open_strictly", refuse)
     with pytest.raises(AssertionError, match=r"no session can be made: .*no Relu; .*no Sub$"):
         models.taken(subject())

@@ -133,3 +133,7 @@ def _systematic(names: Sequence[str]) -> int:
         print(f"| {operator} | {count} | {'; '.join(alive)} |", flush=True)
     print(f"\n{total - surviving} of {total} are noticed.")
     return 1 if surviving else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -89,6 +89,8 @@ def open_strictly(
     settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
     settings.log_severity_level = 4
     settings.add_session_config_entry("session.strict_providers", "1")
+    # What a provider claims it compiles: what it could not would be taken for declined, and run elsewhere.
+    settings.add_session_config_entry("session.disable_compile_fallback", str(int(not fallback)))
     if configure is not None:
         configure(settings)
     after = list(behind or (tripwire.NAME,))

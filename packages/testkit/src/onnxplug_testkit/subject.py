@@ -12,8 +12,8 @@ from typing import Any
 from onnxplug.contract import Allocator, ProviderSpec, SessionContext
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 
-LIMIT_OPTIONS = ("gpu_mem_limit", "mem_limit", "memory_limit")
-"""Names under which providers bound their memory; ``limit_option`` of conformance.toml overrides them."""
+LIMIT_OPTIONS = ("mem_limit", "memory_limit")
+"""How options that bound a provider's memory end (``gpu_mem_limit``); ``limit_option`` of conformance.toml overrides them."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Subject:
     """A provider and the options it is tested with.
 
     ``module``: the dotted name of its front door (empty when it was registered in process). ``distribution`` and ``version``
-    say where it comes from. ``limit_option``: the option that bounds its memory; empty: the usual names are tried.
+    say where it comes from. ``limit_option``: the option that bounds its memory; empty: it is known by its name.
     """
 
     spec: ProviderSpec
@@ -49,11 +49,13 @@ class Subject:
     @contextlib.contextmanager
     def watched(self, watch: Callable[[Any], Any]) -> Iterator[None]:
         """Sessions opened meanwhile use ``watch(provider)`` in the place of each provider object that is created."""
-        create = self.spec.create
-        registry.register_provider(
-            dataclasses.replace(self.spec, create=lambda options, context: watch(create(options, context))),
-            replace=True,
-        )
+        with self.created_by(lambda options, context: watch(self.spec.create(options, context))):
+            yield
+
+    @contextlib.contextmanager
+    def created_by(self, create: Callable[[Any, SessionContext], Any]) -> Iterator[None]:
+        """Sessions opened meanwhile have their provider objects of ``create(options, context)``."""
+        registry.register_provider(dataclasses.replace(self.spec, create=create), replace=True)
         try:
             yield
         finally:
@@ -92,9 +94,10 @@ class Subject:
 
     def limit(self) -> str | None:
         """The option that bounds the provider's memory, if it has one."""
-        known = {f.name for f in dataclasses.fields(self.spec.options)}
-        wanted = (self.limit_option,) if self.limit_option else LIMIT_OPTIONS
-        return next((name for name in wanted if name in known), None)
+        known = [f.name for f in dataclasses.fields(self.spec.options)]
+        if self.limit_option:
+            return self.limit_option if self.limit_option in known else None
+        return next((name for name in known if name.endswith(LIMIT_OPTIONS)), None)
 
 
 def resolve(name: str, options: Mapping[str, str] | None = None, limit_option: str = "") -> Subject:

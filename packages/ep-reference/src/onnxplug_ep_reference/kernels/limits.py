@@ -181,6 +181,13 @@ def _ensemble(node: NodeView) -> str | None:
     return _only("post_transform", 0, 0)(node)
 
 
+def _trees(node: NodeView) -> str | None:
+    tensors = sorted(name for name in node.attributes if name.endswith("_as_tensor"))
+    if tensors:
+        return f"onnx.reference does not read {tensors[0]}"
+    return _NO_TRANSFORM(node) if node.op_type == "TreeEnsembleRegressor" else None
+
+
 def _machine(node: NodeView) -> str | None:
     return "onnx.reference couples probabilities otherwise than libsvm" if node.attributes.get("prob_a") else None
 
@@ -219,6 +226,8 @@ _LIMITS: dict[tuple[str, str], Limit] = {
     ("ai.onnx.ml", "LinearRegressor"): _linear,
     ("ai.onnx.ml", "Normalizer"): _only("norm", "MAX", "L1", "L2"),
     ("ai.onnx.ml", "SVMClassifier"): _machine,
+    ("ai.onnx.ml", "SVMRegressor"): _NO_TRANSFORM,
     ("ai.onnx.ml", "TreeEnsemble"): _ensemble,
-    ("ai.onnx.ml", "TreeEnsembleRegressor"): _NO_TRANSFORM,
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): _trees,
+    ("ai.onnx.ml", "TreeEnsembleRegressor"): _trees,
 }

@@ -89,6 +89,42 @@ def empty_inputs(subject: Subject, seed: int) -> None:
         raise Unsupported("operators", "no node of any sequence is claimed")
 
 
+@check("graph.scalars")
+def scalars(subject: Subject, seed: int) -> None:
+    """Tensors without dimensions, others in each run, go into sequences, between nodes and out with the oracle's values and shapes."""
+    rng = np.random.default_rng(seed)
+    met = False
+    for what, made, draws in _of_scalars(rng):
+        with open_session(subject, made, *behind(subject)) as session:
+            if subject.name not in session.placement().values():
+                continue
+            met = True
+            for feeds in draws:
+                agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"a sequence with {what}")
+    if not met:
+        raise Unsupported("operators", "no node of any sequence is claimed")
+
+
+def _of_scalars(rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto, list[Feeds]]]:
+    """Sequences over ``x`` of [n, 16] and ``s``, a scalar that differs from run to run."""
+    factors = [np.array(value, np.float32) for value in (0.5, -2.0, 0.0, 0.5)]
+    places = [np.array(value) for value in (3, 0, 15, 3)]
+    sequences: dict[str, tuple[list[Step], list[np.ndarray]]] = {
+        "a factor": ([("Mul", ["x", "s"], "a"), ("Relu", ["a"], "y")], factors),
+        "scalars only": ([("Abs", ["s"], "a"), ("Add", ["a", "s"], "kept"), ("Tanh", ["kept"], "y")], factors),
+        "a maximum of all": (
+            [("ReduceMax", ["x"], "m", {"keepdims": 0}), ("Add", ["m", "s"], "kept"), ("Sub", ["x", "kept"], "y")], factors,
+        ),
+        "a place": ([("Abs", ["x"], "a"), ("Gather", ["a", "s"], "b", {"axis": 1}), ("Neg", ["b"], "y")], places),
+    }  # fmt: skip
+    for what, (steps, values) in sequences.items():
+        made = model_of(steps, rng, {"x": ("n", SIDE)})
+        element = helper.np_dtype_to_tensor_dtype(values[0].dtype)
+        made.graph.input.append(helper.make_tensor_value_info("s", element, []))
+        rows = [rng.uniform(-1, 1, (count, SIDE)).astype(np.float32) for count in (3, 3, 1, 3)]
+        yield what, made, [{"x": x, "s": s} for x, s in zip(rows, values, strict=True)]
+
+
 def _of_nothing(rng: np.random.Generator) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Sequences over ``x`` of [n, 16] whose outputs have elements when it has none."""
     axes, half = np.array([0]), np.float32(0.5)

@@ -20,6 +20,8 @@ from onnxplug_testkit.subject import Subject
 FOREIGN = ("Mish", "HardSwish", "Atanh", "Erf", "Softsign", "Gelu", "LpNormalization")
 """Operators of which a small provider has no kernel; of the last, a large one."""
 RTOL, ATOL = 1e-4, 1e-5
+ROWS = 2048
+"""Enough that the core has bound results written at once, rather than copied."""
 
 
 @check("graph.random_graphs")
@@ -126,6 +128,34 @@ def io_binding(subject: Subject, seed: int) -> None:
             session.run_with_iobinding(binding)
             agree(binding.copy_outputs_to_cpu(), expected(made, {"x": want[0]}, subject.name))
             agree([value.numpy()], want)
+
+
+@check("graph.bound_results")
+def bound_results(subject: Subject, seed: int) -> None:
+    """Results are right where they are bound, over an input that a region may update in place too; what else is fed is left alone."""
+    value = onnxplug.OrtValue.ortvalue_from_numpy
+    for number in range(GRAPHS):
+        rng = np.random.default_rng([seed, number])
+        made = dag(subject, rng)
+        names = [output.name for output in made.graph.output]
+        with open_session(subject, made) as session:
+            for under in (None, "x", "z"):
+                feeds = {name: rng.standard_normal((ROWS, 16)).astype(np.float32) for name in ("x", "z")}
+                kept = {name: array.copy() for name, array in feeds.items()}
+                rooms = {name: np.full((ROWS, 16), np.nan, np.float32) for name in names}
+                if under is not None:
+                    rooms[str(rng.choice(names))] = feeds[under]
+                binding = session.io_binding()
+                for name, array in feeds.items():
+                    binding.bind_ortvalue_input(name, value(array))
+                for name, room in rooms.items():
+                    binding.bind_ortvalue_output(name, value(room))
+                session.run_with_iobinding(binding)
+                where = "results bound apart" if under is None else f"with a result bound on {under}"
+                errors = [2 * error for error in bounds(made, kept)]
+                agree([*rooms.values()], expected(made, kept, subject.name), errors, where)
+                for name in feeds.keys() - {under}:
+                    assert feeds[name].tobytes() == kept[name].tobytes(), f"{where}: a run changes {name}"
 
 
 @check("graph.others_take_the_rest")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import weakref
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from onnxplug_testkit.subject import Subject
 
 SESSIONS, SETTLED = 100, 10
 FAILURES = 20
+TURNS = 3
 KEPT_OF_A_FAILURE = 16 << 10
 """Bytes that a failure may cost, on the average."""
 
@@ -34,10 +35,11 @@ def leaks_over_runs(subject: Subject, seed: int) -> None:
 
         runs()
         before = [a.stats().bytes_in_use for a in allocators]
-        grown = _growth(runs)
+        allowed = 20 * x.nbytes
+        grown = _growth(runs, allowed)
         after = [a.stats().bytes_in_use for a in allocators]
     assert after == before, f"the allocators' bytes in use go from {before} to {after} over 20 runs"
-    assert grown < 20 * x.nbytes, f"the process grows by {grown} bytes over 20 runs on tensors of {x.nbytes}"
+    assert grown < allowed, f"the process grows by {grown} bytes over 20 runs on tensors of {x.nbytes}"
 
 
 @check("memory.leaks_over_sessions")
@@ -54,10 +56,10 @@ def leaks_over_sessions(subject: Subject, seed: int) -> None:
 
     with subject.allocators() as allocators:
         sessions(SETTLED)
-        grown = _growth(lambda: sessions(SESSIONS - SETTLED))
+        allowed = (SESSIONS - SETTLED) * x.nbytes // 2
+        grown = _growth(lambda: sessions(SESSIONS - SETTLED), allowed)
     left = sum(a.stats().bytes_in_use for a in allocators)
     assert left == 0, f"{left} bytes of the provider's memory are in use after {SESSIONS} sessions were closed"
-    allowed = (SESSIONS - SETTLED) * x.nbytes // 2
     assert grown < allowed, (
         f"the process grows by {grown} bytes over {SESSIONS - SETTLED} sessions on tensors of {x.nbytes}"
     )
@@ -79,13 +81,14 @@ def leaks_over_failures(subject: Subject, seed: int) -> None:
 
     with subject.allocators() as allocators:
         fail()
-        grown = _growth(fail)
+        count = FAILURES * len(cases)
+        allowed = count * KEPT_OF_A_FAILURE
+        grown = _growth(fail, allowed)
     left = sum(a.stats().bytes_in_use for a in allocators)
     assert left == 0, (
         f"{left} bytes of the provider's memory are in use after runs failed and their sessions were closed"
     )
-    count = FAILURES * len(cases)
-    assert grown < count * KEPT_OF_A_FAILURE, f"the process grows by {grown} bytes over {count} runs that fail"
+    assert grown < allowed, f"the process grows by {grown} bytes over {count} runs that fail"
 
 
 @check("memory.feeds_are_let_go")
@@ -103,8 +106,20 @@ def feeds_are_let_go(subject: Subject, seed: int) -> None:
             assert reference() is None, f"{what} of an earlier run is still held"
 
 
-def _growth(work: Any) -> int:
-    """Bytes of Python and NumPy memory that ``work()`` leaves behind."""
+def _growth(work: Callable[[], None], allowed: int) -> int:
+    """Bytes of Python and NumPy memory that ``work()`` leaves behind, the least of ``TURNS`` times unless one is under ``allowed``.
+
+    What leaks does so every time; what a thread of the process imports or keeps for good meanwhile is there once.
+    """
+    least = _grown(work)
+    for _ in range(TURNS - 1):
+        if least < allowed:
+            break
+        least = min(least, _grown(work))
+    return least
+
+
+def _grown(work: Callable[[], None]) -> int:
     gc.collect()
     tracemalloc.start()
     try:

@@ -47,7 +47,7 @@ def options_are_read(subject: Subject, seed: int) -> None:
             shown = dump_options(parse_options(cls, {name: text}))
             wanted = defaults | {name: text}
             assert shown[name] == text, f"option {name} given as {text!r} is shown as {shown[name]!r}"
-            assert _is_address(field) or shown == wanted, f"option {name} = {text!r} changes other options: {shown}"
+            assert is_address(field) or shown == wanted, f"option {name} = {text!r} changes other options: {shown}"
         for text in illegal(field, kind):
             try:
                 with subject.instance(**{name: text}):
@@ -109,7 +109,7 @@ def legal(field: dataclasses.Field[Any], kind: Any) -> list[str]:
         return [str(choice) for choice in choices if choice != default]
     if kind is bool:
         return [str(int(not default))]
-    if int in _kinds(kind) and not _is_address(field):
+    if int in _kinds(kind) and not is_address(field):
         return [str((default or 0) + number) for number in (1, 12345678901)]
     if float in _kinds(kind):
         return [str((default or 0) + 0.5)]
@@ -127,7 +127,7 @@ def illegal(field: dataclasses.Field[Any], kind: Any) -> Iterator[str]:
         yield str(least - 1)
 
 
-def _is_address(field: dataclasses.Field[Any]) -> bool:
+def is_address(field: dataclasses.Field[Any]) -> bool:
     """Whether a number stands for something of the process, of which none may be made up."""
     return "address" in field.metadata.get("doc", "")
 

@@ -13,6 +13,8 @@ MOVED = (*SPECIALS, 1e-40)
 """For operators that only move elements: a number below the normal ones is moved like any other."""
 COMPARED = (np.nan, np.inf, -np.inf, -1.0, 6e4)
 """For the greatest and the least of several, which NaN is whenever it is among them; of two zeros it may be either."""
+CUT = (np.nan, -1.0, 6e4, 3e38, -3e38)
+"""For Clip: a bound that is left out is the largest finite number by its text, and none by its body of other operators."""
 SPREADING = (np.nan, np.inf, -np.inf)
 """For sums: what becomes of them does not depend on their order."""
 MASKED = (-np.inf,)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from onnxplug.contract import Decline
 from onnxplug.contract.errors import STATUS_ERRORS
@@ -15,6 +18,7 @@ from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.features import features
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
+from onnxplug_testkit.kernels.shaped import shapes_of_results
 from onnxplug_testkit.kernels.sized import Sized, sized
 from onnxplug_testkit.kernels.structures import NEEDS_VERSION, Structure, structures
 from onnxplug_testkit.kernels.together import Together
@@ -26,6 +30,8 @@ PER_VERSION = 6
 """Structures tried in the newest version an operator is claimed in, beside those with features of their own; older ones get a third."""
 ATTEMPTS = 60
 """Structures looked at for one cell before it is given up."""
+_PACKED = re.compile(r"\(u?int[24]\)|\(float4")
+"""Types of which several elements share a byte: where their number is odd, one is left."""
 
 
 @dataclass
@@ -109,11 +115,22 @@ def _takes_later(subject: Subject, own: Sequence[Any], target: Target) -> bool:
 
 def _takes(instance: ProviderInstance, kernels: Lookup, own: Sequence[Any], target: Target) -> bool:
     """Whether ``get_capability`` claims the node, or answers in a way that a trial has to look at."""
+    made = target.model()
     try:
-        answers = instance.call("get_capability", graph=graph_of(target.model(), own), kernels=kernels)
+        if _answered(instance.call("get_capability", graph=graph_of(made, own), kernels=kernels)):
+            return True
+        shapes = shapes_of_results(target, made, instance.name)
+        if not shapes:
+            return False
+        shaped = graph_of(target.model(shapes=shapes), own)
+        return _answered(instance.call("get_capability", graph=shaped, kernels=kernels))
     except STATUS_ERRORS:
         return True
-    return not all(isinstance(answer, Decline) for answer in answers) if answers else True
+
+
+def _answered(answers: Sequence[Any]) -> bool:
+    """Whether there is more to it than declining."""
+    return not answers or not all(isinstance(answer, Decline) for answer in answers)
 
 
 def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes: Callable[[Target], bool]) -> None:
@@ -133,12 +150,19 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
     for cell in cells:
         if cell in todo:
             wanted = {cell.parameter: cell.type} if cell.parameter else {}
-            targets = (t for s in candidates[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
+            tried = sorted(candidates, key=_is_even) if _PACKED.search(cell.type) else candidates
+            targets = (t for s in tried[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
             _add(made, _first(targets, takes), todo, seen)
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
     if empty := [name for name, types in claimed.types.items() if not types]:
         reason = f"no type claimed for {empty[0]} is one of its schema, which are written like 'tensor(float)'"
     made.unreached.update(dict.fromkeys(todo, reason))
+
+
+def _is_even(structure: Structure) -> bool:
+    """Whether its first operand, if it has one, has an even number of elements."""
+    first = structure.inputs[0] if structure.inputs else None
+    return not isinstance(first, np.ndarray) or first.size % 2 == 0
 
 
 def _first(targets: Iterator[Target], takes: Callable[[Target], bool]) -> Target | None:

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxplug_testkit.kernels.extremes import COMPARED, MASKED, MOVED, SPECIALS, SPREADING, Wide
+from onnxplug_testkit.kernels.extremes import COMPARED, CUT, MASKED, MOVED, SPECIALS, SPREADING, Wide
 
 Kind = Literal["exact", "rounded", "elementary", "sum", "scale", "random"]
 
@@ -162,7 +162,7 @@ _TABLE: dict[str, Precision] = {
     "Relu": Precision("exact", specials=SPECIALS, zeros=False),
     "Cast": Precision("exact", numeric=True, wide="all"),
     "CastLike": Precision("exact", numeric=True, wide="all"),
-    "Clip": Precision("exact", zeros=False, specials=COMPARED, wide="all"),
+    "Clip": Precision("exact", zeros=False, specials=CUT, wide="all"),
     "BitCast": Precision("exact", bits=True),
     "BlackmanWindow": Precision("scale", 32, step=1),
     "Dropout": Precision("exact", zeros=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,14 @@ from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 from onnxplug import SparseTensor
 from onnxplug.contract.types import ELEMENT_CODES
-from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, parameters, schemas
+from onnxplug_testkit.kernels.binding import Binding, bound, formals_of, mixed_types, native_types, type_of
+from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, schemas
 from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.structures import Structure
 from onnxplug_testkit.kernels.values import PARAMETERS, as_element, element_of_type
 
-Binding = dict[str, str]
-"""Type parameter -> type string."""
+Shapes = Sequence[Sequence[int] | None]
+"""Of a model's outputs, None where nothing is declared of one."""
 
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "stash_type")
 BESIDES = 21
@@ -73,14 +75,16 @@ class Target:
         """The cells a run of it proves."""
         return [Cell(*self.key, name, text) for name, text in self.binding.items()] or [Cell(*self.key, "", "")]
 
-    def model(self, constants: Mapping[int, np.ndarray] | None = None) -> onnx.ModelProto:
-        """The model; inputs ``x0``... are graph inputs, those in ``constants`` initializers. Outputs are ``y0``..."""
+    def model(self, constants: Mapping[int, np.ndarray] | None = None, shapes: Shapes = ()) -> onnx.ModelProto:
+        """The model; inputs ``x0``... are graph inputs, those in ``constants`` initializers. Outputs are ``y0``...; ``shapes``: what is
+        declared of those that are there."""
         constants = constants or {}
         domain, op_type, version = self.key
         names = [f"x{i}" if o.like is not None else "" for i, o in enumerate(self.inputs)]
         wanted = [f"y{i}" if v is not None else "" for i, v in enumerate(self.structure.outputs)]
         node = helper.make_node(op_type, names, wanted, name="node", domain=domain)
         node.attribute.extend(self.attributes.values())
+        results = [(n, t) for n, t in zip(wanted, self.output_types, strict=True) if n]
         graph = helper.make_graph(
             [node],
             "trial",
@@ -89,7 +93,7 @@ class Target:
                 for i, (name, o) in enumerate(zip(names, self.inputs, strict=True))
                 if name and i not in constants
             ],
-            [helper.make_value_info(n, type_proto(t)) for n, t in zip(wanted, self.output_types, strict=True) if n],
+            [helper.make_value_info(n, type_proto(t, s)) for (n, t), s in itertools.zip_longest(results, shapes)],
             [numpy_helper.from_array(array, names[i]) for i, array in constants.items()],
         )
         imports = [helper.make_opsetid(domain, version)]
@@ -114,8 +118,8 @@ def retargets(structure: Structure, claimed: Claimed, wanted: Mapping[str, str],
     adapted = _adapt(structure, schemas().get(structure.key, schema), schema)
     if adapted is None or len(structure.outputs) > schema.max_output:
         return
-    native = _native(structure, schema, adapted[0])
-    mixed = _mixed(schema, adapted[0])
+    native = native_types(structure, schema, adapted[0])
+    mixed = mixed_types(schema, adapted[0])
     attempts = [] if structure.tied and wanted else [dict(wanted)]
     for name, text in wanted.items():
         if name in native:
@@ -132,7 +136,7 @@ def retargets(structure: Structure, claimed: Claimed, wanted: Mapping[str, str],
         operands, attributes = adapted[0], dict(adapted[1])
         if any(attempt.get(name, native.get(name)) not in texts for name, texts in mixed.items()):
             continue
-        binding = _bind(schema, native, claimed, attempt)
+        binding = bound(schema, native, claimed, attempt)
         if binding is not None:
             _set_types(schema, attributes, binding)
             target = _target(structure, claimed.key, schema, operands, attributes, binding, mixed)
@@ -150,12 +154,12 @@ def _target(
     binding: Binding, mixed: Collection[str],
 ) -> Target:  # fmt: skip
     inputs = [
-        Operand(formal.name, text if formal.type_str in mixed else _type_of(formal, binding), like)
+        Operand(formal.name, text if formal.type_str in mixed else type_of(formal, binding), like)
         if like is not None
         else Operand(formal.name, "", None)
-        for formal, (like, text) in zip(_formals(schema.inputs, len(operands)), operands, strict=True)
+        for formal, (like, text) in zip(formals_of(schema.inputs, len(operands)), operands, strict=True)
     ]
-    outputs = [_type_of(formal, binding) for formal in _formals(schema.outputs, len(structure.outputs))]
+    outputs = [type_of(formal, binding) for formal in formals_of(schema.outputs, len(structure.outputs))]
     return Target(structure, key, binding, inputs, attributes, outputs, schema)
 
 
@@ -172,7 +176,7 @@ def _adapt(
     names = [formal.name for formal in schema.inputs]
     operands: list[tuple[Any, str]] = []
     for formal, value, text in zip(
-        _formals(own.inputs, len(structure.inputs)), structure.inputs, structure.input_types, strict=True
+        formals_of(own.inputs, len(structure.inputs)), structure.inputs, structure.input_types, strict=True
     ):
         if len(operands) < schema.max_input and names and _fits(names, formal.name, len(operands)):
             operands.append((value, text))
@@ -203,45 +207,6 @@ def _as_attribute(formal: Any, value: np.ndarray) -> AttributeProto:
     return helper.make_attribute(formal.name, plain, attr_type=kind)
 
 
-def _native(structure: Structure, schema: Any, operands: Sequence[tuple[Any, str]]) -> Binding:
-    """The types the structure itself gives the schema's parameters."""
-    allowed = parameters(schema)
-    pairs = [(f.type_str, text) for f, (_, text) in zip(_formals(schema.inputs, len(operands)), operands, strict=True)]
-    results = _formals(schema.outputs, len(structure.outputs))
-    pairs += [(f.type_str, text) for f, text in zip(results, structure.output_types, strict=True)]
-    binding: Binding = {}
-    for name, text in pairs:
-        if name in allowed and text:
-            binding.setdefault(name, text)
-    return binding
-
-
-def _bind(schema: Any, native: Binding, claimed: Claimed, wanted: Mapping[str, str]) -> Binding | None:
-    """``native`` with the types wanted; what is not claimed is replaced by the plainest claimed type of the same kind."""
-    binding = dict(native)
-    for name, text in wanted.items():
-        if name not in binding or _form(text) != _form(binding[name]):
-            return None
-        binding[name] = text
-    for name, text in binding.items():
-        if text not in claimed.types.get(name, frozenset()):
-            alike = [t for t in sorted(claimed.types.get(name, ()), key=_plainness) if _form(t) == _form(text)]
-            if name in wanted or not alike:
-                return None
-            binding[name] = alike[0]
-    return binding
-
-
-def _form(text: str) -> str:
-    """``seq(tensor(`` for ``seq(tensor(float))``."""
-    return text[: text.rindex("(") + 1]
-
-
-def _plainness(text: str) -> tuple[int, str]:
-    usual = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(double)", "tensor(float16)", "tensor(uint8)")
-    return (usual.index(text) if text in usual else len(usual)), text
-
-
 def _set_types(schema: Any, attributes: dict[str, AttributeProto], binding: Binding) -> None:
     """Write the type of a parameter that only outputs have into the attribute that decides it."""
     read = {formal.type_str for formal in schema.inputs}
@@ -259,24 +224,6 @@ def _set_types(schema: Any, attributes: dict[str, AttributeProto], binding: Bind
         elif "value" in attributes and attributes["value"].type == AttributeProto.TENSOR:
             array = as_element(numpy_helper.to_array(attributes["value"].t), element)
             attributes["value"] = helper.make_attribute("value", numpy_helper.from_array(array))
-
-
-def _mixed(schema: Any, operands: Sequence[tuple[Any, str]]) -> dict[str, set[str]]:
-    """Type parameters of variadic operands whose items differ in type, so that each keeps its own; with the types there are."""
-    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
-    found: dict[str, set[str]] = {}
-    for formal, (_, text) in zip(_formals(schema.inputs, len(operands)), operands, strict=True):
-        if formal.option == variadic and not formal.is_homogeneous:
-            found.setdefault(formal.type_str, set()).add(text)
-    return {name: texts for name, texts in found.items() if len(texts) > 1}
-
-
-def _type_of(formal: Any, binding: Binding) -> str:
-    return binding.get(formal.type_str, str(formal.type_str))
-
-
-def _formals(formals: Sequence[Any], count: int) -> list[Any]:
-    return [formals[min(i, len(formals) - 1)] for i in range(count)]
 
 
 def type_proto(text: str, shape: Sequence[int] | None = None) -> TypeProto:

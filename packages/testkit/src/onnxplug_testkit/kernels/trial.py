@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from onnxplug_testkit.kernels.forms import Agree, check_forms
 from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.oracle import Oracle, oracles
 from onnxplug_testkit.kernels.precision import Precision, precision
-from onnxplug_testkit.kernels.retarget import Target
+from onnxplug_testkit.kernels.retarget import Shapes, Target
+from onnxplug_testkit.kernels.shaped import shapes_of_results
 from onnxplug_testkit.kernels.values import fresh
 from onnxplug_testkit.models import open_strictly
 from onnxplug_testkit.subject import Subject
@@ -40,8 +41,9 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """``constant``: parameter inputs are initializers, not fed. A trial that feeds them uses initializers after all where the subject
-    declines the node otherwise. ``weights``: the trial is run a second time, with the other inputs as initializers."""
+    """``constant``: parameter inputs are initializers, not fed. Where the subject declines the node otherwise, parameters are initializers
+    after all, and shapes of results that inference does not know are declared. ``weights``: the trial is run a second time, with the other
+    inputs as initializers."""
 
     target: Target
     constant: bool
@@ -83,20 +85,30 @@ class _Run:
     feeds: list[Feeds] = field(default_factory=list)
 
     def outcome(self) -> Outcome:
-        found = self._outcome(self._constants() if self.trial.constant else {})
-        if found.status == "declined" and not self.trial.constant and (constants := self._constants()):
-            again = self._outcome(constants)
-            return found if again.status == "declined" else again
-        return found
+        found: list[Outcome] = []
+        for constants, shapes in self._ways():
+            found.append(self._outcome(constants, shapes))
+            if found[-1].status != "declined":
+                return found[-1]
+        return found[0]
 
-    def _outcome(self, constants: dict[int, np.ndarray]) -> Outcome:
+    def _ways(self) -> Iterator[tuple[dict[int, np.ndarray], Shapes]]:
+        """Constants, and shapes declared of results: as the trial has them, then what makes a node easier to take."""
+        constants = self._constants()
+        given = constants if self.trial.constant else {}
+        yield given, ()
+        if constants and not self.trial.constant:
+            yield constants, ()
         target = self.trial.target
-        made = target.model(constants)
-        if constants and not is_legal(
-            made, target.schema
-        ):  # onnx's inference refuses some constants that it would not see as inputs
-            constants = {}
-            made = target.model()
+        if shapes := shapes_of_results(target, target.model(), self.subject.name):
+            yield given, shapes
+
+    def _outcome(self, constants: dict[int, np.ndarray], shapes: Shapes) -> Outcome:
+        target = self.trial.target
+        made = target.model(constants, shapes)
+        if constants and not is_legal(made, target.schema):
+            constants = {}  # onnx's inference refuses some that it would not see as inputs
+            made = target.model(shapes=shapes)
         try:
             session = open_strictly(self.subject, made)
         except STATUS_ERRORS as error:

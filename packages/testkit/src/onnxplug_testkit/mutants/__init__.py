@@ -22,7 +22,7 @@ from onnxplug_testkit.subject import Subject
 
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
-    "holding", "intruding", "moody",
+    "holding", "intruding", "moody", "deaf", "writing",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from onnxplug.contract import KernelDef, NodeView
@@ -88,6 +89,20 @@ def rounds_quotients_down() -> Subject:
 def true_is_255() -> Subject:
     """Writes truth values as bytes of ones."""
     return with_results(lambda node, inputs, result: (result.view(np.uint8) * 255).view(bool), ("And",))
+
+
+def _paired(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+    if result.dtype not in (ml_dtypes.int4, ml_dtypes.uint4) or result.size % 2 == 0:
+        return result
+    cut = result.copy()
+    cut.reshape(-1)[-1] = 0
+    return cut
+
+
+@mutant("kernels.values", "Transpose")
+def moves_pairs_of_halves() -> Subject:
+    """Forgets the last of an odd number of elements of which two share a byte."""
+    return with_results(_paired, ("Transpose",))
 
 
 @mutant("kernels.values", "QuantizeLinear")

@@ -30,8 +30,10 @@ Operands = list[Any]
 
 _ORDERLESS = frozenset({"Squeeze", "Unsqueeze", "CenterCropPad"})
 _REPEATED = frozenset(
-    {"kernel_shape", "hidden_size", "qkv_hidden_sizes", "beam_width", "embedding_size", "conv_window_size"}
-)
+    {
+        "kernel_shape", "hidden_size", "qkv_hidden_sizes", "beam_width", "embedding_size", "conv_window_size", "char_embedding_size",
+    }
+)  # fmt: skip
 """Attributes that repeat what weights say, where they are not required."""
 _IDLE = frozenset(
     {
@@ -42,12 +44,26 @@ _IDLE = frozenset(
         "multi_class",
         "chunk_size",
         "accuracy_level",
+        "nodes_hitrates_as_tensor",
+        "round_activation",
+        "is_packed_batching",
+        "mask_index_type",
     }
 )
 """Attributes that hint at memory, at how to compute or at how a model was made, repeat which outputs are asked for, or ask for a precision
 that may be exceeded."""
 _TYPELESS = {"SequenceEmpty": "dtype"}
 """Attributes that give a type to nothing: a sequence without items."""
+_SAME = frozenset({("auto_pad", "VALID")})
+"""Words that mean what holds where the attribute is left out and nothing else is said."""
+_OF_NO_ACCOUNT = frozenset(
+    {
+        ("QLinearSoftmax", "x_zero_point"), ("MatMulBnb4", "training_mode"), ("BiasDropout", "seed"), ("BiasDropout", "ratio"),
+        ("BiasDropout", "training_mode"), ("RotaryEmbedding", "scale"), ("DecoderMaskedMultiHeadAttention", "output_qk"),
+        ("CausalConvWithState", "state_update"), ("SkipSimplifiedLayerNormalization", "mean"),
+    }
+)  # fmt: skip
+"""What does not change a result: a sum that cancels out, training, what onnxruntime's kernels do not read or leave unwritten."""
 _RESULTS = 9
 """More than any operator has, but for those with any number, of which so many are looked at."""
 _RANDOM = frozenset(
@@ -84,7 +100,7 @@ def alterations(operator: str) -> list[Alteration]:
     for i, formal in enumerate(schema.inputs):
         values = [s.inputs[i] for s in known if i < len(s.inputs) and s.inputs[i] is not None]
         optional = formal.option == defs.OpSchema.FormalParameterOption.Optional
-        if values and optional and formal.name not in _REPEATED:
+        if values and optional and formal.name not in _REPEATED and (op_type, formal.name) not in _OF_NO_ACCOUNT:
             found.append(Alteration(f"{formal.name} is left out", operands=functools.partial(_without, i)))
         if any(isinstance(v, np.ndarray) and v.dtype == np.int64 and v.size and v.min() < 0 for v in values):
             found.append(Alteration(f"the sign of {formal.name} is ignored", operands=functools.partial(_absolute, i)))
@@ -94,8 +110,10 @@ def alterations(operator: str) -> list[Alteration]:
                 text = f"{formal.name} is the same along axis {axis}"
                 found.append(Alteration(text, operands=functools.partial(_first_for_all, i, axis)))
     for i, formal in enumerate(schema.outputs[:_RESULTS]) if domain else ():
+        if (op_type, formal.name) in _OF_NO_ACCOUNT:
+            continue
         found.append(Alteration(f"{formal.name} is wrong", results=functools.partial(_spoilt, i, None)))
-        for axis in range(_ranks(operator)[i]):
+        for axis in sorted(_long_axes(operator)[i]):
             text = f"{formal.name} is wrong behind the first along axis {axis}"
             found.append(Alteration(text, results=functools.partial(_spoilt, i, axis)))
     return found
@@ -103,7 +121,7 @@ def alterations(operator: str) -> list[Alteration]:
 
 def _changes_nothing(op_type: str, name: str, schema: Any) -> bool:
     repeated = name in _REPEATED and name in schema.attributes and not schema.attributes[name].required
-    return repeated or name in _IDLE or _TYPELESS.get(op_type) == name
+    return repeated or name in _IDLE or _TYPELESS.get(op_type) == name or (op_type, name) in _OF_NO_ACCOUNT
 
 
 def survivors(operator: str, seed: int = 1) -> tuple[int, list[str]]:
@@ -146,9 +164,9 @@ def _cpu() -> Subject:
 
 
 @functools.cache
-def _ranks(operator: str) -> Sequence[int]:
-    """The highest rank that each result has in the trials of an operator."""
-    found = [0] * _RESULTS
+def _long_axes(operator: str) -> Sequence[set[int]]:
+    """The axes along which each result has several elements in some trial of an operator."""
+    found: list[set[int]] = [set() for _ in range(_RESULTS)]
 
     def create(definition: KernelDef, node: NodeView) -> Callable[..., Any]:
         kernel: Any = definition.create(node)
@@ -156,7 +174,7 @@ def _ranks(operator: str) -> Sequence[int]:
         def call(*inputs: Any) -> Any:
             results = kernel(*inputs)
             for i, result in enumerate(results[:_RESULTS] if isinstance(results, tuple) else (results,)):
-                found[i] = max(found[i], getattr(result, "ndim", 0))
+                found[i].update(axis for axis, side in enumerate(getattr(result, "shape", ())) if side > 1)
             return results
 
         return call
@@ -207,7 +225,7 @@ def _of_attribute(domain: str, op_type: str, name: str, values: Sequence[Any]) -
     if any(value not in usual for value in values):
         yield Alteration(f"{name} is left out", functools.partial(_less, name, None))
     words = {value.decode() for value in values if isinstance(value, bytes) and value and value not in usual}
-    for word in sorted(words) if len(words) > 1 else ():
+    for word in sorted(words - {word for given, word in _SAME if given == name}) if len(words) > 1 else ():
         yield Alteration(f"{name}={word} is left out", functools.partial(_less, name, word))
     if any(isinstance(value, int) and value < 0 for value in values):
         yield Alteration(f"the sign of {name} is ignored", lambda a: {**a, name: abs(a[name])} if name in a else a)

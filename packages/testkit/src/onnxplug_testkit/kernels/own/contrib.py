@@ -200,7 +200,8 @@ def _moving() -> Iterator[OwnNode]:
     x = real(2, 3, 4, 4)
     for upper in (0, 1):
         yield ms("Trilu", [x, (scalar(1, np.int64), N)], [F], f"{upper}", upper=upper)
-    yield ms("ExpandDims", [x, (scalar(1, np.int32), I32)], [F])
+    for axis in (1, 0, -1):
+        yield ms("ExpandDims", [x, (scalar(axis, np.int32), I32)], [F], f"{axis}")
     places = np.array([[1, 2], [0, 1], [1, 0], [0, 2]])
     yield ms("GatherND", [x, (places, N)], [F])
     yield ms("GatherND", [x, (places.astype(np.int32), I32)], [F], "int32")

@@ -102,6 +102,14 @@ def _grouped() -> Iterator[OwnNode]:
     yield ms(name, whole, [F, F, F], "both_ways", causal=0, **common)
     places = (bytes_of(np.int64, 2, 5, high=19), N)
     yield ms(name, [*whole, cos, sin, places], [F, F, F], "places", do_rotary=1, **common)
+    single = [
+        *[real(2, 1, n * size) for n in (heads, shared, shared)],
+        *cache,
+        numbers(6, 3),
+        (scalar(7, np.int32), I32),
+    ]
+    far = (np.array([[19], [8]]), N)
+    yield ms(name, [*single, cos, sin, far], [F, F, F], "later_places", do_rotary=1, **common)
     for kind in (1, 2):
         yield ms(name, whole, [F, F, F, F], f"scores_{kind}", qk_output=kind, **common)
     norms = [*whole, *[GONE] * 7, real(size, low=0.5), real(size, low=0.5)]

@@ -20,6 +20,7 @@ from onnxplug_testkit.kernels.own.node import (
     bytes_of,
     ints,
     ms,
+    numbers,
     real,
     scalar,
     scale,
@@ -59,14 +60,16 @@ def _windows() -> Iterator[OwnNode]:
         (bytes_of(np.int8, 6, 2, 2, 3, low=-20, high=20), I8),
     )
     one, other = [scale(0.05), (scalar(9, np.uint8), U8)], [scale(0.03), (scalar(0, np.int8), I8)]
-    result, start = [scale(0.4), (scalar(120, np.uint8), U8)], (bytes_of(np.int32, 6, low=-900, high=900), I32)
+    result, start = [scale(0.4), (scalar(120, np.uint8), U8)], numbers(-9000, 7000, 300, -4000, 9000, -500)
     whole = [data, *one, filters, *other, *result, start]
     yield ms("QLinearConv", whole, [U8], "uneven", group=2, **steps)
     for padded in _PADDED:
         yield ms("QLinearConv", whole, [U8], padded, auto_pad=padded, strides=[2, 3], group=2)
+    images = (bytes_of(np.uint8, 3, *data[0].shape[1:], high=200), U8)
+    yield ms("QLinearConv", [images, *whole[1:]], [U8], "images", group=2, **steps)
     turned = (np.ascontiguousarray(data[0].transpose(0, 2, 3, 1)), U8)
     yield ms("QLinearConv", [turned, *whole[1:]], [U8], "last", group=2, channels_last=1, **steps)
-    wide = (bytes_of(np.uint8, 1, 2, 8, 10, high=200), U8)
+    wide = (bytes_of(np.uint8, 3, 2, 8, 10, high=200), U8)
     turned = (np.ascontiguousarray(wide[0].transpose(0, 2, 3, 1)), U8)
     zeros = [scale(0.02), (scalar(3, np.uint8), U8), scale(0.03), (scalar(5, np.uint8), U8)]
     window: Attributes = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 2]}

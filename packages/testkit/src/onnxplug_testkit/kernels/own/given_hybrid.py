@@ -100,6 +100,10 @@ def _others() -> Iterator[OwnNode]:
     sized: Attributes = {"min_ngram_size": 2, "max_ngram_size": 2}
     yield ms("BifurcationDetector", [source, current, (ints(0), N), (ints(*range(8)), N)], [N, N], "sizes", **sized)
     yield ms("BifurcationDetector", [source, current, (ints(0), N)], [N, N], "bare")
+    once, thrice = ((2, 1, 3, 3, 3, 1, 1, 3, 1), (2, 1, 1, 2)), ((3, 1, 1, 3, 2, 1, 1, 2, 3), (2, 3, 1, 1))
+    for count, (tokens, now) in ((1, once), (3, thrice)):  # what only so many tokens are found by
+        bounded = [(ints(*tokens), N), (ints(*now), N), (ints(0), N)]
+        yield ms("BifurcationDetector", bounded, [N, N], f"found_by_{count}", **sized)
     ids, gamma, beta = (bytes_of(np.int32, 2, 5, high=5), I32), real(8, low=0.5), real(8)
     mask = (np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32), I32)
     whole = [ids, GONE, real(10, 8), real(6, 8), GONE, gamma, beta, mask]

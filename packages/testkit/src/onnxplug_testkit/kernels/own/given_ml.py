@@ -174,7 +174,7 @@ def _forest(modes: tuple[str, str]) -> Attributes:
 
 def _leaves(what: str) -> Attributes:
     return {
-        f"{what}_treeids": [0, 0, 0, 1, 1], f"{what}_nodeids": [2, 3, 4, 1, 2], f"{what}_ids": [0, 1, 0, 1, 0],
+        f"{what}_treeids": [0, 0, 0, 1, 1], f"{what}_nodeids": [2, 3, 4, 1, 2], f"{what}_ids": [0, 1, 0, 1, 1],
         f"{what}_weights": [1.5, -2.5, 0.75, 3.0, -1.25],
     }  # fmt: skip
 

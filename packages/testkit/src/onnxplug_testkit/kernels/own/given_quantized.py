@@ -40,14 +40,14 @@ def given_quantized_nodes() -> Iterator[OwnNode]:
 
 def _without_zero_points() -> Iterator[OwnNode]:
     for dtype, text in ((np.uint8, U8), (np.int8, I8)):
-        name = np.dtype(dtype).name
-        a, b = (bytes_of(dtype, 2, 3, 8, high=120), text), (bytes_of(dtype, 3, 8, high=100), text)
+        name, low = np.dtype(dtype).name, -100 if text == I8 else 0
+        a, b = (bytes_of(dtype, 2, 3, 8, low=low, high=120), text), (bytes_of(dtype, 3, 8, low=low, high=100), text)
         for op_type in ("QLinearAdd", "QLinearMul"):
             given = [a, scale(0.02), GONE, b, scale(0.03), GONE, scale(0.06)]
             yield ms(op_type, given, [text], f"{name}_plain")
         one, more = [a, scale(0.02), GONE], {"axes": [1], "keepdims": 0}
         yield ms("QLinearSigmoid", [*one, scale(1 / 256)], [text], f"{name}_plain")
-        yield ms("QLinearLeakyRelu", [*one, scale(0.03)], [text], f"{name}_plain", alpha=0.1)
+        yield ms("QLinearLeakyRelu", [*one, scale(0.03)], [text], f"{name}_plain", alpha=0.5)
         yield ms("QLinearReduceMean", [*one, scale(0.03)], [text], f"{name}_plain", **more)
         image = (bytes_of(dtype, 1, 2, 7, 7, high=120), text)
         window: Attributes = {"kernel_shape": [3, 3], "strides": [2, 2]}

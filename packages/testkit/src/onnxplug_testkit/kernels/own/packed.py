@@ -66,8 +66,8 @@ def _hashes() -> Iterator[OwnNode]:
     ids, multipliers = (bytes_of(np.int64, 9, high=5), N), (ints(12345677, 7654321, 9876543), N)
     given = [ids, multipliers, (ints(11, 13, 17, 19), N), _ends()]
     yield ms("VarlenNGramHashMapping", given, [N, N], **told)
-    past, offsets, end = (bytes_of(np.int64, 3, 2, high=5), N), (ints(0, 11, 24, 41), N), (np.array(3), N)
-    segments, before = numbers(0, 0, 1, 1, 2, 2, 2, 3, 3), (bytes_of(np.int32, 3, 2, high=2), I32)
+    past, offsets, end = (bytes_of(np.int64, 3, 2, high=5), N), (ints(0, 11, 24, 41), N), (np.array(1), N)
+    segments, before = numbers(0, 0, 0, 1, 2, 2, 2, 3, 3), (bytes_of(np.int32, 3, 2, high=2), I32)
     whole = [*given, past, offsets, end, segments, before, numbers(3, 5, 0)]
     more = {"reset_on_eos": 1, "state_update_capacity": 4}
     yield ms("VarlenNGramHashMapping", whole, [N, N, I32, N], "whole", **told, **more)

@@ -93,17 +93,17 @@ def _products() -> Iterator[OwnNode]:
 
 def _elementwise() -> Iterator[OwnNode]:
     for dtype, text in ((np.uint8, U8), (np.int8, I8)):
-        name, lowest = np.dtype(dtype).name, np.iinfo(dtype).min
+        name, lowest, low = np.dtype(dtype).name, np.iinfo(dtype).min, -100 if text == I8 else 0
 
         def zero(value: int, dtype: Any = dtype, text: str = text) -> Operand:
             return scalar(value, dtype), text
 
-        a, b = (bytes_of(dtype, 2, 3, 8, high=120), text), (bytes_of(dtype, 3, 8, high=100), text)
+        a, b = (bytes_of(dtype, 2, 3, 8, low=low, high=120), text), (bytes_of(dtype, 3, 8, low=low, high=100), text)
         one, other, result = [scale(0.02), zero(3)], [scale(0.03), zero(5)], [scale(0.05), zero(7)]
         for op_type in ("QLinearAdd", "QLinearMul"):
             yield ms(op_type, [a, *one, b, *other, *result], [text], name)
         yield ms("QLinearSigmoid", [a, *one, scale(1 / 100), zero(3)], [text], name)
-        yield ms("QLinearLeakyRelu", [a, *one, *other], [text], name, alpha=0.1)
+        yield ms("QLinearLeakyRelu", [a, *one, *other], [text], name, alpha=0.5)
         shared = [a, scale(0.05), zero(3), scale(1 / 256), zero(lowest)]
         yield ms("QLinearSoftmax", shared, [text], name, opset=13, axis=-1)
         yield ms("QLinearSoftmax", shared, [text], f"{name}_flat", opset=12, axis=1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from onnxplug_testkit.kernels.own.node import (
     I8,
@@ -33,6 +34,21 @@ def uneven_nodes() -> Iterator[OwnNode]:
     yield from _convolutions()
     yield from _movements()
     yield from _quantized()
+    yield from _odd()
+
+
+def _odd() -> Iterator[OwnNode]:
+    """An odd number of elements: of those of half a byte, the last has its byte for itself."""
+    x, whole = real(3, 5), "tensor(int32)"
+    yield node("Cast", 13, [x], [whole], label="odd", to=TensorProto.INT32)
+    yield node("CastLike", 15, [x, (ints(1).astype(np.int32), whole)], [whole], label="odd")
+    yield node("Reshape", 14, [x, (ints(5, 3), N)], [F], label="odd")
+    yield node("Transpose", 13, [x], [F], label="odd", perm=[1, 0])
+    yield node("Flatten", 13, [real(3, 1, 5)], [F], label="odd", axis=2)
+    yield node("Squeeze", 13, [real(3, 1, 5), (ints(1), N)], [F], label="odd")
+    yield node("Unsqueeze", 13, [x, (ints(1), N)], [F], label="odd")
+    yield node("Pad", 19, [x, (ints(2, 0, 0, 0), N)], [F], label="odd")
+    yield node("QuantizeLinear", 19, [x, (scalar(0.5), F), (scalar(0, np.int8), I8)], [I8], label="odd")
 
 
 def _pools() -> Iterator[OwnNode]:

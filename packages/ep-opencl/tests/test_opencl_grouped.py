@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from opencl_models import PROVIDER, needs_device
+from opencl_models import PROVIDER, needs_device, run
 from test_opencl_attention import MS, bound, compare, model, numbers
 
 import onnxplug as ort
+from onnxplug.contract.errors import InvalidArgument
 
 pytestmark = needs_device
 SLOW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels are compiled
@@ -80,3 +81,28 @@ def test_scores_of_no_key_are_left_to_the_next_provider() -> None:
     session = ort.InferenceSession(data, providers=[PROVIDER, "CPUExecutionProvider"])
     assert session.placement() == {"it": "CPUExecutionProvider"}
     assert "a score of no key" in str(session.explain())
+
+
+@pytest.mark.parametrize(
+    ("rows", "past", "lasts", "total", "told"),
+    [
+        (1, 3, [3, 3], [5], "must equal past_sequence_length"),
+        (1, 3, [3, 3], [0], "must be positive, got 0"),
+        (1, 3, [3, 3], [4, 4], "of one element"),
+        (3, 3, [2, 2], [2], "at least kv_sequence_length"),
+        (1, 3, [9, 3], [4], "seqlens_k"),
+        (1, 3, [3, -1], [4], "seqlens_k"),
+        (1, 3, [3, 2], [2], "seqlens_k"),
+        (4, 0, [4, 3], [4], "seqlens_k"),
+    ],
+)
+def test_totals_and_lengths_that_do_not_go_with_the_caches(
+    rows: int, past: int, lasts: list[int], total: list[int], told: str
+) -> None:
+    """onnxruntime refuses them with the same class and these words."""
+    operands = step(rows, past)
+    operands[5:7] = np.array(lasts, np.int32), np.array(total, np.int32)
+    feeds = {f"x{n}": a for n, a in enumerate(operands) if a is not None}
+    data = model("GroupQueryAttention", operands, 3, MS, {"num_heads": 4, "kv_num_heads": 2}, 21)
+    with pytest.raises(InvalidArgument, match=f"it.*{told}"):
+        run(data, feeds)

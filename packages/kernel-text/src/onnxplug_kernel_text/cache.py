@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from onnxplug_kernel_text.types import marked
 
-def lengths(name: str) -> str:
+
+def lengths(name: str, *, watched: bool = False) -> str:
     """Length of each sequence with its new rows, and the place of each new row in it.
 
-    Tensors: last (i32, the place of the last row), lengths, places (i64). Scalars, i64: points (new rows of all sequences), rows (of one),
-    before (1: rows come behind others that the length counts; 0: they begin the sequence). One work-item a new row."""
-    return f"""KERNEL void {name}(TENSOR(i32, last), TENSOR(i64, lengths), TENSOR(i64, places), const i64 points, const i64 rows,
-    const i64 before) {{
+    Tensors: last (i32, the place of the last row), lengths, places (i64), fault (i32, where ``watched``). Scalars, i64: points (new rows of
+    all sequences), rows (of one), before (1: rows come behind others that the length counts; 0: they begin the sequence); where
+    ``watched`` room, the rows of a cache, and mark, which goes into fault for a last row that it does not have. One work-item a new row."""
+    tensors = [("i32", "last"), ("i64", "lengths"), ("i64", "places"), *([("i32", "fault")] if watched else [])]
+    names = ("points", "rows", "before", *(("room", "mark") if watched else ()))
+    declared = [*(f"TENSOR({t}, {n})" for t, n in tensors), *(f"const i64 {s}" for s in names)]
+    return f"""KERNEL void {name}({", ".join(declared)}) {{
   const i64 at = GLOBAL_ID64(0);
   if (at >= points) return;
-  OPEN(i32, last) OPEN(i64, lengths) OPEN(i64, places)
+  {" ".join(f"OPEN({t}, {n})" for t, n in tensors)}
   const i64 b = at / rows, r = at % rows, n = (i64)last[b] + 1;
+  {marked("n - 1", "room") if watched else ""}
   places[at] = before ? n - rows + r : r;
   if (r == 0) lengths[b] = n;
 }}

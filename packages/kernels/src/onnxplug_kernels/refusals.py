@@ -49,6 +49,28 @@ def require_axis(axis: int, rank: int) -> int:
     return axis % rank
 
 
+def require_total(given: np.ndarray, rows: int | None, held: int) -> int:
+    """GroupQueryAttention's total length, of ``rows`` new ones (None: not all of them count) behind a cache with room for ``held``."""
+    if given.size != 1:
+        raise Refusal("total_sequence_length tensor must be of one element.", INVALID_ARGUMENT)
+    total = int(given.item(0))
+    if total < 1:
+        raise Refusal(f"total_sequence_length must be positive, got {total}.", INVALID_ARGUMENT)
+    if rows is not None and total < rows:
+        told = (
+            f"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {total} and {rows}"
+        )
+        raise Refusal(told, INVALID_ARGUMENT)
+    if rows is not None and held < total != held + rows:
+        raise Refusal(
+            "total_sequence_length must equal past_sequence_length + kv_sequence_length for a dynamic cache, or be no greater than "
+            f"past_sequence_length for a static cache. Got total_sequence_length={total}, past_sequence_length={held}, "
+            f"kv_sequence_length={rows}.",
+            INVALID_ARGUMENT,
+        )
+    return total
+
+
 def require_range(indices: Any, size: int, text: str) -> None:
     """Refusal for indices below 0 or from ``size`` on, of which ``text`` names the first as {value} and its place as {at}. Those of a
     device are not looked at: that would mean waiting."""

@@ -25,6 +25,7 @@ from onnxplug_kernel_text.nodes import grouped, unwritten
 from onnxplug_kernel_text.nodes.attention import Problem
 from onnxplug_kernel_text.nodes.integers import attention_projection
 from onnxplug_kernel_text.types import literal
+from onnxplug_kernels.refusals import require_total
 
 _LOCAL_BYTES = 48 << 10
 """Of local memory that the one kernel may take."""
@@ -40,8 +41,12 @@ def multi_head(call: Call) -> Job:
 
 def group_query(call: Call) -> Job:
     """GroupQueryAttention of domain com.microsoft."""
-    call.value(grouped.TOTAL)  # by which the caches are laid out
-    return attended(call, grouped.described(call, call.fault()))
+    past, total = call.given(grouped.PAST_KEY), call.value(grouped.TOTAL)
+    held = 0 if past is None or len(past.shape) != 4 else past.shape[2]
+    if total is not None:
+        require_total(total, call.input(grouped.QUERY).shape[1], held)
+    faults = grouped.Faults(call.fault(), call.fault("seqlens_k is out of range"))
+    return attended(call, grouped.described(call, faults))
 
 
 def attention(call: Call) -> Job:

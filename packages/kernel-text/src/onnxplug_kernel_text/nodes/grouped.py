@@ -25,6 +25,14 @@ BEYOND = range(11, 17)
 
 
 @dataclass(frozen=True)
+class Faults:
+    """Where to tell, by which number, of a place that has no angles and of a length beyond the caches."""
+
+    places: tuple[Ref, int]
+    lengths: tuple[Ref, int]
+
+
+@dataclass(frozen=True)
 class Sequences:
     """What the launches for one node share: where lengths and places of new rows are, whether these begin the sequences."""
 
@@ -34,31 +42,33 @@ class Sequences:
     first: bool
     lengths: Ref
     places: Ref
-    fault: tuple[Ref, int] | None = None
+    faults: Faults | None = None
 
 
-def described(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Problem | None:
-    """The attention of a node. ``fault``: where to tell of a place that has no angles, by which number. None for a total length that the
-    plan does not know, and for what ``_plain`` refuses."""
+def described(call: NodeCall, faults: Faults | None = None) -> Problem | None:
+    """The attention of a node. None for a total length that the plan does not know or that does not go with the rows and the caches, and
+    for what ``_plain`` refuses."""
     query, a, total = call.input(QUERY), call.attributes, call.input(TOTAL).constant
     heads, kv_heads = a["num_heads"], a["kv_num_heads"]
-    if total is None or not _plain(call) or heads % kv_heads:
+    if total is None or total.size != 1 or not _plain(call) or heads % kv_heads:
         return None
-    keys, (batch, rows, _) = int(total.reshape(-1)[0]), query.shape
+    keys, (batch, rows, _), past = int(total.reshape(-1)[0]), query.shape, call.given(PAST_KEY)
+    held = 0 if past is None or len(past.shape) != 4 else past.shape[2]
     scratch = Scratch(call)
     parts = _parts(call, heads, kv_heads)
     sizes = [shape[3] for _, shape in parts]
-    if sizes[0] != sizes[1] or keys < rows or not _fits(call, (batch, kv_heads, rows, keys), sizes):
+    if sizes[0] != sizes[1] or keys < rows or held < keys != held + rows:
         return None
-    found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8), fault)
-    scratch.launches.append(_lengths(call, found))
+    if not _fits(call, (batch, kv_heads, rows, keys), held, sizes):
+        return None
+    room = max(keys, held)
+    found = Sequences(scratch, batch, rows, rows == keys, scratch.take(batch, 8), scratch.take(batch * rows, 8), faults)
+    scratch.launches.append(_lengths(call, found, room))
     (q, _), (k, _), (v, _) = parts
     if a.get("do_rotary", 0):
         q, k = (
             _rotated(call, found, name, part, n) for name, part, n in (("q", q, heads), ("k", k, kv_heads))
         )  # fmt: skip
-    past = call.given(PAST_KEY)
-    room = max(keys, 0 if past is None else past.shape[2])
     k = _present(call, found, 0, k, (kv_heads, room, sizes[1]))
     v = _present(call, found, 1, v, (kv_heads, room, sizes[2]))
     causal, window = a.get("causal", 1), a.get("local_window_size", -1)
@@ -72,9 +82,9 @@ def described(call: NodeCall, fault: tuple[Ref, int] | None = None) -> Problem |
     return None if masked is None else replace(masked, before=tuple(scratch.launches), held=scratch.nbytes)
 
 
-def _fits(call: NodeCall, shape: tuple[int, int, int, int], sizes: list[int]) -> bool:
-    """Whether operands have the elements that kernels read by the queries' shape: keys and values for each row, caches of one length that
-    hold what comes before, angles for each pair, a place for each row. ``shape``: batch, heads of keys, rows, keys."""
+def _fits(call: NodeCall, shape: tuple[int, int, int, int], held: int, sizes: list[int]) -> bool:
+    """Whether operands have the elements that kernels read by the queries' shape: keys and values for each row, caches that have ``held``
+    rows, angles for each pair, a place for each row. ``shape``: batch, heads of keys, rows, keys."""
     batch, kv_heads, rows, keys = shape
     a, query = call.attributes, call.input(QUERY).shape
     heads = a["num_heads"]
@@ -84,7 +94,6 @@ def _fits(call: NodeCall, shape: tuple[int, int, int, int], sizes: list[int]) ->
         widths = ((QUERY, heads, sizes[0]), (KEY, kv_heads, sizes[1]), (VALUE, kv_heads, sizes[2]))
         whole = all(call.input(n).shape == (batch, rows, count * size) for n, count, size in widths)
     past = [call.given(n) for n in (PAST_KEY, PAST_VALUE)]
-    held = 0 if past[0] is None or len(past[0].shape) != 4 else past[0].shape[2]
     cached = all(
         spec is None or spec.shape == (batch, kv_heads, held, size) for spec, size in zip(past, sizes[1:], strict=True)
     )
@@ -137,11 +146,15 @@ def _parts(call: NodeCall, heads: int, kv_heads: int) -> list[tuple[View, tuple[
     ]
 
 
-def _lengths(call: NodeCall, found: Sequences) -> Launch:
-    points = found.batch * found.rows
-    tensors = (call.read(LAST), found.lengths, found.places)
+def _lengths(call: NodeCall, found: Sequences, room: int) -> Launch:
+    points, faults = found.batch * found.rows, found.faults
+    tensors = [call.read(LAST), found.lengths, found.places]
     scalars = integers(points, found.rows, int(not found.first))
-    return Launch(lengths("lengths"), "lengths", tensors, scalars, -(-points // _BLOCK), _BLOCK)
+    if faults is not None:
+        tensors.append(faults.lengths[0])
+        scalars += integers(room, faults.lengths[1])
+    text = lengths("lengths", watched=faults is not None)
+    return Launch(text, "lengths", tuple(tensors), scalars, -(-points // _BLOCK), _BLOCK)
 
 
 def _rotated(call: NodeCall, found: Sequences, name: str, part: View, heads: int) -> View:
@@ -153,16 +166,16 @@ def _rotated(call: NodeCall, found: Sequences, name: str, part: View, heads: int
     given = call.given(PLACES) is not None
     # The rows that begin sequences count from the first of the places that are given.
     kind, places = ("first" if found.first else "each", call.read(PLACES)) if given else ("each", found.places)
-    watched = found.fault is not None
+    watched = found.faults is not None
     text = rotary(
         f"turned_{name}", *types, interleaved=bool(call.attributes.get("rotary_interleaved", 0)), places=kind, watched=watched
     )  # fmt: skip
     points, half = found.batch * heads * found.rows * size, cosines.shape[-1]
     scalars = integers(points, heads, found.rows, size, half, math.prod(cosines.shape[:-1]), *part.strides[:3])
     tensors = [part.ref, call.read(COSINES), call.read(SINES), places, turned.ref]
-    if found.fault is not None:
-        tensors.append(found.fault[0])
-        scalars += integers(found.fault[1])
+    if found.faults is not None:
+        tensors.append(found.faults.places[0])
+        scalars += integers(found.faults.places[1])
     found.scratch.launches.append(Launch(text, f"turned_{name}", tuple(tensors), scalars, -(-points // _BLOCK), _BLOCK))
     return turned
 

@@ -11,7 +11,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range
+from onnxplug_kernels.refusals import require_range, require_total
 
 MS = "com.microsoft"
 
@@ -110,22 +110,8 @@ def group_query_attention(
         raise ValueError("sliding_window_cache lets a device evict old keys; only whole caches are portable")
     q, k, v = heads_of(xp, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
-    if total_sequence_length.size != 1:
-        raise Refusal("total_sequence_length tensor must be of one element.", INVALID_ARGUMENT)
-    total = int(total_sequence_length.reshape(-1)[0])
-    if total < 1:
-        raise Refusal(f"total_sequence_length must be positive, got {total}.", INVALID_ARGUMENT)
-    if query_seqlens is None and total < length:
-        told = f"total_sequence_length must be at least kv_sequence_length for a non-sliding cache. Got {total} and {length}"
-        raise Refusal(told, INVALID_ARGUMENT)
-    held, new = 0 if past_key is None else past_key.shape[2], k.shape[2]
-    if query_seqlens is None and total > held and total != held + new:
-        raise Refusal(
-            "total_sequence_length must equal past_sequence_length + kv_sequence_length for a dynamic cache, or be no greater than "
-            f"past_sequence_length for a static cache. Got total_sequence_length={total}, past_sequence_length={held}, "
-            f"kv_sequence_length={new}.",
-            INVALID_ARGUMENT,
-        )
+    held = 0 if past_key is None else past_key.shape[2]
+    total = require_total(total_sequence_length, None if query_seqlens is not None else length, held)
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
     if query_seqlens is None:
         room = total if past_key is None else max(total, past_key.shape[2])

@@ -165,3 +165,12 @@ def test_an_index_out_of_bounds_is_an_error_that_names_the_node(operator: str) -
             session.run(None, {"x": x, "i": bad, "u": u})
         (got,) = session.run(None, {"x": x, "i": good, "u": u})
         np.testing.assert_array_equal(got, [6, 5, 2, 3] if "Scatter" in operator else [1, 0])
+
+
+def test_a_scalars_place_is_one_hot() -> None:
+    feeds = {"k": np.array(2, np.int64), "d": np.array(4, np.int64), "v": np.array([5, 7], np.float32)}
+    model = onnx.load_from_string(one_node("OneHot", feeds, 11))
+    model.graph.input[0].type.tensor_type.ClearField("shape")  # onnx refuses where it is known that there is no axis
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    (got,) = run(model.SerializeToString(), feeds)
+    np.testing.assert_array_equal(got, [5, 5, 7, 5])

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -253,3 +254,36 @@ def test_shapes_that_only_a_run_knows_and_that_do_not_go_together(
         feeds = {x.name: np.ones(shapes[x.name], dtypes[x.type]) for x in session.get_inputs()}
         with pytest.raises(kind):
             session.run(None, feeds)
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "axes"), [([1], [3], [-1]), ([5], [-7], [0]), ([5, 0], [2, 9], [0, -1]), ([0], [0], [-2])]
+)
+def test_slices_by_attributes(starts: list[int], ends: list[int], axes: list[int]) -> None:
+    """Axes that count from the end, and results without elements, of which onnx infers no shape."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    model = one_node("Slice", {"x": x}, 9, starts=starts, ends=ends, axes=axes)
+    (got,) = run(model, {"x": x})
+    np.testing.assert_array_equal(got, reference("Slice", {"x": x}, 9, starts=starts, ends=ends, axes=axes))
+
+
+@pytest.mark.parametrize("axes", [[0, 0], [1, -1], [2]])
+def test_slices_by_attributes_of_axes_that_are_not_there(axes: list[int]) -> None:
+    x = np.ones((3, 4), np.float32)
+    model = onnx.load_from_string(
+        one_node("Slice", {"x": x}, 9, starts=[2] * len(axes), ends=[3] * len(axes), axes=axes)
+    )
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    with pytest.raises(InvalidArgument):
+        run(model.SerializeToString(), {"x": x})
+
+
+def test_a_cache_of_nothing_goes_with_any_batch() -> None:
+    """onnxruntime takes what is empty along the axis for any other sizes; the first feed of a decoder is of batch 1."""
+    cache, new = np.ones((1, 2, 0, 4), np.float32), np.random.default_rng(0).random((3, 2, 1, 4), np.float32)
+    feeds = {"a": cache, "b": new, "c": cache}
+    text = "g (float[n, 2, p, 4] a, float[m, 2, q, 4] b, float[n, 2, p, 4] c) => (float[r, 2, s, 4] y) { y = Concat <axis = -2> (a, b, c) }"
+    model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {text}')
+    (got,) = run(model.SerializeToString(), feeds)
+    np.testing.assert_array_equal(got, new)

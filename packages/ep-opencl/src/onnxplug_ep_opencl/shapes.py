@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -82,6 +83,12 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return _contrib(node, inputs)
     if node.op_type in _POOLS:
         return _pooled(node, inputs)
+    if node.op_type == "Concat":
+        return [_joined(node, [spec for spec in inputs if spec is not None])]
+    if node.op_type == "OneHot":
+        return [_hot(node, inputs)]
+    if node.op_type == "Slice" and node.since_version < 10:
+        return [_cut(node, inputs[0])]
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     # Outputs that nobody asks for have names too: not all operators may omit them.
@@ -92,8 +99,6 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
     if node.op_type == "Range":  # whose inference wants scalars, where kernels also take tensors of one element
         narrow = inputs[0] is not None and inputs[0].dtype == np.int16  # whose limits it does not read
         given = {name: _scalar(_whole(spec) if narrow else spec) for name, spec in given.items()}
-    elif node.op_type == "OneHot":  # whose inference reads a depth of few types only
-        given["x1"] = _whole(given["x1"])
     elif node.op_type == "Pad" and "x3" in given:  # whose inference reads axes in int64 only
         given["x3"] = _whole(given["x3"])
     types = {name: _type(spec) for name, spec in given.items()}
@@ -123,6 +128,52 @@ def _pooled(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSp
     shape = (*x.shape[:2], *moves.output)
     specs = TensorSpec(x.dtype, shape), TensorSpec(np.dtype(np.int64), shape)
     return [None if made is None else spec for made, spec in zip(node.outputs, specs, strict=False)]
+
+
+def _joined(node: Written, inputs: Sequence[TensorSpec]) -> TensorSpec:
+    """Of Concat, whose operands of no length along the axis may have any other sizes, which onnx does not allow."""
+    shapes = [spec.shape for spec in inputs]
+    axis = axes_from_front([node.attributes["axis"]], len(shapes[0]))
+    if axis is None or len({len(shape) for shape in shapes}) > 1:
+        raise misfit(node.op_type, shapes)
+    (at,) = axis
+    kept = [shape for shape in shapes if shape[at]] or shapes[:1]
+    if len({(*shape[:at], *shape[at + 1 :]) for shape in kept}) > 1:
+        raise misfit(node.op_type, shapes)
+    return TensorSpec(inputs[0].dtype, (*kept[0][:at], sum(shape[at] for shape in kept), *kept[0][at + 1 :]))
+
+
+def _hot(node: Written, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
+    """Of OneHot, of which onnx reads depths of few types and no scalar's place."""
+    places, depth, values = inputs
+    assert places is not None and values is not None and depth is not None and depth.constant is not None
+    rank = len(places.shape) + 1
+    axis = axes_from_front([node.attributes.get("axis", -1)], rank)
+    if axis is None or values.shape != (2,) or math.prod(depth.shape) != 1:
+        raise misfit(node.op_type, [places.shape, depth.shape, values.shape])
+    shape = list(places.shape)
+    shape.insert(axis[0], int(depth.constant.reshape(-1)[0]))
+    if min(shape) < 0:
+        raise Refusal(f"an output of shape {shape}")
+    return TensorSpec(values.dtype, tuple(shape))
+
+
+def _cut(node: Written, x: TensorSpec | None) -> TensorSpec:
+    """Of Slice by attributes, of which onnx knows neither axes that count from the end nor results without elements."""
+    assert x is not None
+    starts, ends, shape = node.attributes["starts"], node.attributes["ends"], list(x.shape)
+    axes = axes_from_front(node.attributes.get("axes") or range(len(starts)), len(shape))
+    if axes is None:
+        raise misfit(node.op_type, [x.shape])
+    for axis, start, end in zip(axes, starts, ends, strict=True):
+        shape[axis] = len(range(*slice(start, end).indices(x.shape[axis])))
+    return TensorSpec(x.dtype, tuple(shape))
+
+
+def axes_from_front(given: Sequence[int], rank: int) -> list[int] | None:
+    """Axes counted from the front; None where one is not there, or twice."""
+    found = [axis + rank if axis < 0 else axis for axis in given]
+    return found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
 
 
 @dataclass(frozen=True)

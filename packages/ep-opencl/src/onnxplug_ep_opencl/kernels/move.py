@@ -12,6 +12,7 @@ from onnxplug.contract.shapes import broadcast as fitting
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
 from onnxplug_ep_opencl.launch import Launch
+from onnxplug_ep_opencl.shapes import axes_from_front
 from onnxplug_kernel_text.layout import Space, broadcast, dense, space
 from onnxplug_kernel_text.types import literal, raw
 from onnxplug_kernels.refusals import Refusal
@@ -88,12 +89,13 @@ def slice_(call: Call) -> list[Launch]:
     shape, out = call.input(0).shape, call.output().shape
     starts = call.numbers(1, "starts") or []
     call.value(2)
-    axes = call.numbers(3, "axes") or list(range(len(starts)))
+    axes = axes_from_front(call.numbers(3, "axes") or range(len(starts)), len(shape))
+    if axes is None:
+        raise Refusal("'axes' has an axis outside of the tensor dimension count, or duplicates")
     steps = call.numbers(4, "steps") or [1] * len(starts)
     strides = list(dense(shape))
     first = 0
-    for start, axis, step in zip(starts, axes, steps, strict=True):
-        k = axis % len(shape)
+    for start, k, step in zip(starts, axes, steps, strict=True):
         extent = shape[k]
         start += extent if start < 0 else 0
         start = min(max(start, 0), extent if step > 0 else extent - 1)

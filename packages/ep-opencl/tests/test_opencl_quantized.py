@@ -210,7 +210,6 @@ def test_what_is_not_written_is_left_with_a_reason() -> None:
         ("MatMulInteger", [some, np.zeros((4, 3), np.uint8), np.zeros((2, 1, 3, 1), np.uint8)], "", {}, "neither one number nor a vector"),
         ("QuantizeLinear", [np.ones(3, np.float16), np.ones((), np.float16)], "", {}, "T1=tensor(float16) is not among tensor(float)"),
         ("DequantizeLinear", [np.zeros((4, 7), np.uint8), np.ones((4, 2), np.float32)], "", {"block_size": 4}, "not known to divide"),
-        ("QLinearAveragePool", [some, one, None, one], MS, {"kernel_shape": [1, 1], "channels_last": 1}, "channels last"),
         ("QLinearSigmoid", [some, np.ones(2, np.float32), None, one], MS, {}, "one number each"),
     ]  # fmt: skip
     for op_type, operands, domain, attributes, reason in cases:
@@ -235,3 +234,35 @@ def test_shapes_that_a_run_finds() -> None:
     assert quantized_shape("QLinearGlobalAveragePool", {"channels_last": 1}, [spec(2, 5, 6, 7)]) == (2, 1, 1, 7)
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         quantized_shape("QGemm", {}, [spec(2, 3), one, one, spec(4, 5)])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("x", "w", "attributes"),
+    [
+        ((2, 9, 8, 3), (6, 3, 3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 1]}),
+        ((1, 7, 5, 4), (4, 1, 3, 3), {"group": 4, "auto_pad": "SAME_UPPER"}),
+        ((1, 11, 3), (5, 3, 4), {"dilations": [2]}),
+        ((3, 4, 4, 8), (2, 8, 1, 1), {}),
+    ],
+)
+def test_convolutions_with_channels_last(x: Any, w: Any, attributes: dict[str, Any], form: str) -> None:
+    """As onnxruntime leaves them in models of 8 bits that it optimized."""
+    channels = w[0]
+    operands = [
+        bytes_of(1, x), scales(2), bytes_of(3, ()), bytes_of(4, w, np.int8), scales(5, (channels,)), np.zeros(channels, np.int8),
+        scales(6) * 20, bytes_of(7, ()), np.arange(channels, dtype=np.int32) * 50,
+    ]  # fmt: skip
+    for constants in ((), tuple(range(1, 9))):
+        same("QLinearConv", operands, form, domain=MS, channels_last=1, constants=constants, **attributes)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("shape", [(2, 7, 6, 5), (1, 9, 3)])
+def test_pools_with_channels_last(shape: tuple[int, ...], dtype: Any) -> None:
+    rank = len(shape) - 2
+    window = {"kernel_shape": [3] * rank, "strides": [2] * rank, "pads": [1] * (2 * rank)}
+    x, zero = bytes_of(1, shape, dtype), bytes_of(2, (), dtype)
+    same("NhwcMaxPool", [x], "auto", domain=MS, **window)
+    same("NhwcMaxPool", [x], "auto", domain=MS, **window | {"ceil_mode": 1, "dilations": [2] * rank})
+    same("QLinearAveragePool", [x, scales(3), zero, scales(4), zero], "auto", domain=MS, channels_last=1, **window)

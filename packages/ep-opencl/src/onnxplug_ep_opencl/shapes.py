@@ -25,6 +25,8 @@ CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
 """Operators that must have a window along every axis of an image."""
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 """Operators of which onnx counts other windows than they have, with ceil_mode."""
+_TURNED = frozenset({"QLinearAveragePool", "QLinearConv"})
+"""Operators of one image that may have its channels last."""
 
 
 class Written(Protocol):
@@ -190,6 +192,8 @@ class _Plain:
 
 def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
     """Of operators that onnx does not know."""
+    if node.op_type == "NhwcMaxPool" or (node.op_type in _TURNED and node.attributes.get("channels_last", 0)):
+        return _turned(node, inputs)
     if node.op_type == "QLinearConv":
         return output_specs(_Plain("QLinearConv", 10, node.attributes, node.outputs, node.name), inputs)
     quantized = quantized_shape(node.op_type, node.attributes, inputs)
@@ -225,6 +229,22 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
         return _grouped(node, inputs)
     whole, line = TensorSpec(x.dtype, x.shape), TensorSpec(np.dtype(np.float32), (*x.shape[:-1], 1))
     return [None if v is None else (whole, line, line, whole)[n] for n, v in enumerate(node.outputs)]
+
+
+def _turned(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:
+    """Of one image with its channels last."""
+    x, kept = inputs[0], {n: a for n, a in node.attributes.items() if n != "channels_last"}
+    assert x is not None
+    kind = ("MaxPool", 12, "") if node.op_type == "NhwcMaxPool" else (node.op_type, 1, node.domain)
+    plain = _Plain(*kind[:2], kept, node.outputs, node.name, kind[2])
+    (made,) = output_specs(plain, [TensorSpec(x.dtype, channels_second(x.shape)), *inputs[1:]])
+    assert made is not None
+    return [TensorSpec(made.dtype, (made.shape[0], *made.shape[2:], made.shape[1]))]
+
+
+def channels_second(shape: Sequence[int]) -> tuple[int, ...]:
+    """Extents, or strides, with the last one behind the first."""
+    return (shape[0], shape[-1], *shape[1:-1])
 
 
 def _grouped(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpec | None]:

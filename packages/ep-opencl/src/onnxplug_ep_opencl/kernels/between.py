@@ -28,9 +28,7 @@ OPERATORS = tuple(_FLOATS)
 
 
 def refuses(node: NodeView) -> str | None:
-    """Channels last, and scales that are no single numbers."""
-    if node.attributes.get("channels_last", 0):
-        return "channels last"
+    """Scales that are no single numbers, and pooling of images of a rank that is not known."""
     return (
         window.unknown_rank(node) if node.op_type == "QLinearAveragePool" and several(node) is None else several(node)
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxplug_ep_opencl.kernels import between, integer_tiles
+from onnxplug_ep_opencl.kernels import between, integer_tiles, window
 from onnxplug_ep_opencl.kernels.call import Call, Lower
+from onnxplug_ep_opencl.kernels.channels_last import turning
 from onnxplug_ep_opencl.kernels.elementwise import launch
 from onnxplug_ep_opencl.kernels.entry import FLOATS, MS, Entry
 from onnxplug_ep_opencl.kernels.shared import described, unfit, whole_groups
@@ -62,8 +63,9 @@ def entries() -> list[Entry]:
 
     def each_product(op_type: str, since: int, until: int, describe: Any, domain: str = "") -> Entry:
         types = {} if domain else bytes_
+        lower = turning(multiplied(describe)) if (op_type, domain) == ("QLinearConv", MS) else multiplied(describe)
         return Entry(
-            op_type, since, until, types, multiplied(describe), pack=integer_tiles.packs, refuse=unwritten.product, domain=domain
+            op_type, since, until, types, lower, pack=integer_tiles.packs, refuse=unwritten.product, domain=domain
         )  # fmt: skip
 
     def each(names: str, describe: Any) -> list[Entry]:
@@ -98,9 +100,10 @@ def entries() -> list[Entry]:
         *each("QLinearWhere", qlinear.where),
         *each("QLinearConcat", qlinear.concat),
         *[
-            Entry(n, 1, 1, {"T": small}, between.through_floats, refuse=between.refuses, domain=MS)
+            Entry(n, 1, 1, {"T": small}, turning(between.through_floats), refuse=between.refuses, domain=MS)
             for n in between.OPERATORS
         ],
+        Entry("NhwcMaxPool", 1, 1, {"T": small}, turning(window.max_pool), refuse=window.unknown_rank, domain=MS),
         Entry(
             "QLinearGlobalAveragePool", 1, 1, {"T": small}, described(qlinear.global_average), refuse=qlinear.several,
             domain=MS,

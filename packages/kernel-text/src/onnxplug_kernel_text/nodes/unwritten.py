@@ -52,8 +52,8 @@ def product(node: NodeView) -> str | None:
     convolution = is_convolution(node)
     if left is None or right is None:
         return _UNKNOWN
-    if convolution and (left < 3 or node.attributes.get("channels_last", 0)):
-        return "channels last" if left > 2 else "an input without spatial dimensions"
+    if convolution and left < 3:
+        return "an input without spatial dimensions"
     if not convolution and right > 2 and left > 2 and not _same_batches(node, operands):
         return "batches of matrices that may be broadcast against each other"
     one = convolution or right <= 2

@@ -114,6 +114,15 @@ def test_every_form_is_the_kernels(
     check(op_type, arrays, attributes, computed=computed)
 
 
+@pytest.mark.parametrize(("op_type", "before"), [("RNN", 0), ("LSTM", 0), ("GRU", 0), ("GRU", 1)])
+@pytest.mark.parametrize("hidden", [3, 13, 20])
+def test_an_infinite_state_reaches_no_unit_that_does_not_see_it(op_type: str, before: int, hidden: int) -> None:
+    """Units that fill up the last vector once turned it into NaN for all others."""
+    arrays = made(op_type, (3, 2, 4, hidden), 1, {"initial_h"}, 0)
+    arrays["initial_h"][0, 0, 1] = -np.inf
+    check(op_type, arrays, {"linear_before_reset": before} if op_type == "GRU" else {})
+
+
 @pytest.mark.parametrize("op_type", sorted(GATES))
 def test_steps_shared_among_threads(op_type: str) -> None:
     arrays = made(op_type, (6, 3, 24, 200), 1, {"b", "initial_h", "sequence_lens"}, 0)

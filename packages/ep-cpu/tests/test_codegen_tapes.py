@@ -170,3 +170,12 @@ def test_what_differs_in_more_than_numbers_is_no_family() -> None:
     assert Family.of(specs(a=(2, 4)), specs(a=(2, 4))) is None
     assert Family.of(specs(a=(2, 4)), specs(a=(2, 4, 1))) is None
     assert Family.of(specs(a=(2, 4)), specs(b=(2, 5))) is None
+
+
+def test_a_plain_number_is_divided_by_a_size() -> None:
+    """A transposed convolution to a few channels whose filters are fed was once left to NumPy for it."""
+    tape = Tape([3])
+    quotient, rest = divmod(7, tape.sizes[0])
+    repeated = tape.repeat([4])
+    assert (quotient, rest) == (2, 1) and repeated is not None
+    assert (repeated[quotient.position], repeated[rest.position]) == (1, 3)

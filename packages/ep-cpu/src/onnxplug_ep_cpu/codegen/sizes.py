@@ -194,6 +194,9 @@ class Size:
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
 
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
     def __neg__(self) -> Any:
         return self.tape.apply(_negative, self, 0)
 

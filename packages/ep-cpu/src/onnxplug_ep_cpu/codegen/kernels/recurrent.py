@@ -2,7 +2,8 @@
 
 Weights lie as [direction][block of ``lanes`` hidden units][k][gate][lane], k and units padded with zeros, so one pass over a
 block's weights gives every gate of its units. The state is kept twice, read from one copy and written to the other by turns;
-the cell of an LSTM is only read by who writes it and kept once.
+the cell of an LSTM is only read by who writes it and kept once. Units of the padding stay 0 in what is multiplied: an infinite
+state times their weights is NaN, which the next product would spread to all units.
 """
 
 from __future__ import annotations
@@ -238,7 +239,7 @@ class _Turn:
         old = f.load(v, f.at(self.old, state_at))
         f.store(v, self._apply(0, self._gate(b, 0, sums[0])), f.at(self.updates, state_at))
         scaled = f.value(f"fmul {v} {self._apply(0, self._gate(b, 1, sums[1]))}, {old}")
-        f.store(v, scaled, f.at(self.scaled, state_at))
+        f.store(v, self._without_padding(scaled), f.at(self.scaled, state_at))
 
     def renew(self, b: str, sums: list[str]) -> None:
         """The second phase: the hidden gate from the state that was reset."""
@@ -275,8 +276,13 @@ class _Turn:
     def _if_alive(self, b: str, new: str, old: str) -> str:
         return self.f.select(self._alive(b), self.f.vec(), new, old) if self.kernel.lengths else new
 
+    def _without_padding(self, x: str) -> str:
+        f, v = self.f, self.f.vec()
+        return f.value(f"select <{f.lanes} x i1> {self.mask}, {v} {x}, {v} zeroinitializer")
+
     def _store(self, b: str, state_at: str, new: str, old: str) -> None:
         f, v = self.f, self.f.vec()
+        new = self._without_padding(new)
         shown = self._if_alive(b, new, "zeroinitializer")
         f.store(v, self._if_alive(b, new, old), f.at(self.new, state_at))
         f.store_masked(F32, shown, f.at(self.y, f.add(f.mul(b, self.a[Arg.Y_B]), self.start)), self.mask)

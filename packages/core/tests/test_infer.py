@@ -141,6 +141,12 @@ def test_a_reshape_has_as_many_dimensions_as_its_target_has_elements(opset: int)
     assert types(graph(model(text, opset)))["y"] == TensorType("float", (None, None))
 
 
+def test_a_target_longer_than_arrays_have_dimensions_tells_nothing() -> None:
+    """A model may declare any length; as many dimensions as this once filled the memory."""
+    text = "g (float[a] x, int64[4611686018427387904] t) => (y) { y = Reshape (x, t) }"
+    assert types(graph(model(text, 12)))["y"] == TensorType("float")
+
+
 @pytest.mark.parametrize(
     ("opset", "text", "wanted"),
     [

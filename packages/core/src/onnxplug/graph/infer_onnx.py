@@ -29,6 +29,8 @@ _REACHES = {name: (-(2**31), 2**31) for name in ("axis", "axes", "perm")} | {"ba
 """Attributes that are places in a shape, and what onnx holds them in."""
 
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
+_MOST_DIMENSIONS = 64
+"""Of NumPy's arrays: a target that is declared longer tells nothing, and as many dimensions would fill the memory."""
 
 
 def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]) -> Types:
@@ -124,7 +126,9 @@ def _reshaped(inputs: Types, found: Types) -> Types:
         return found
     if made.shape is None and len(inputs) == 2 and isinstance(target, TensorType):
         count = length_of(target)
-        return [TensorType(made.element, (None,) * count)] if isinstance(count, int) else found
+        if not isinstance(count, int) or not 0 <= count <= _MOST_DIMENSIONS:
+            return found
+        return [TensorType(made.element, (None,) * count)]
     given, taken = (t.static_shape if isinstance(t, TensorType) else None for t in (data, made))
     if given is None or taken is None or math.prod(given) == math.prod(taken):
         return found

@@ -147,6 +147,12 @@ def test_a_target_longer_than_arrays_have_dimensions_tells_nothing() -> None:
     assert types(graph(model(text, 12)))["y"] == TensorType("float")
 
 
+def test_sizes_beyond_any_tensors_are_left_open() -> None:
+    """They come of sizes that a model declares; onnx, which is asked about what reads them, once could not be told."""
+    text = "g (int64[9] x, int64[4611686018427387904, 5] k) => (y) { h = ai.onnx.ml.ArrayFeatureExtractor (x, k) y = Abs (h) }"
+    assert types(graph(model(text, 21)))["y"] == TensorType("int64", (1, None))
+
+
 @pytest.mark.parametrize(
     ("opset", "text", "wanted"),
     [

@@ -188,6 +188,13 @@ def test_names_that_are_no_text() -> None:
             made(source.replace(bytes([len(name)]) + name, bytes([len(name)]) + b"\xff" * len(name)))
 
 
+def test_a_dimension_whose_name_is_no_text() -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[NN, 3] x) => (float[M, N] y) { y = Relu (x) }'
+    source = parser.parse_model(text).SerializeToString().replace(b"NN", b"\xff\xff")
+    with pytest.raises(InvalidProtobuf, match="is not UTF-8 text"):
+        made(source)
+
+
 @pytest.mark.parametrize(
     ("node", "number"),
     [

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs, invalid_node
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type
+from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type, utf8_name
 from onnxplug.graph.schemas import EP_CONTEXT, Schemas, is_control
 from onnxplug.graph.sources import Stored
 from onnxplug.graph.value import Load, Value
@@ -88,7 +88,7 @@ class Builder:
         domain, names, attributes = normal_domain(proto.domain), list(proto.input), list(proto.attribute)
         op_type = proto.op_type  # asked for once: protobuf makes a new string each time
         for text in (proto.name, op_type, domain, proto.overload, *names):
-            _text(text)
+            utf8_name(text)
         inputs = [self._lookup(name, proto, scope) if name else None for name in names]
         outputs = [scope[name] if name else None for name in proto.output]
         wrong = partial(invalid_node, proto.name, op_type, domain, inputs, outputs)
@@ -139,7 +139,7 @@ class Builder:
         for info in proto.input:
             if info.name in own:
                 raise Fail(f"Error: Duplicate definition-site for ({info.name}).")
-            value = Value(graph.names.value(_text(info.name)), declared_type(info.type))
+            value = Value(graph.names.value(utf8_name(info.name)), declared_type(info.type))
             if value.type is None and graph.parent is None:
                 raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")
             graph.inputs.append(value)
@@ -206,7 +206,7 @@ class Builder:
         type_ = tensor_type(name, code, dims)
         value = inputs.get(name)
         if value is None:
-            value = Value(graph.names.value(_text(name)))
+            value = Value(graph.names.value(utf8_name(name)))
         else:
             _check_declared(name, value.type, type_)
             if self._overridable and graph.parent is None:
@@ -235,7 +235,7 @@ class Builder:
                 own.add(name)
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)
-                scope[name] = Value(graph.names.value(_text(name)), type_)
+                scope[name] = Value(graph.names.value(utf8_name(name)), type_)
 
     def _lookup(self, name: str, proto: Any, scope: dict[str, Value]) -> Value:
         try:
@@ -267,13 +267,6 @@ def arrange(graph: Graph) -> None:
         raise Fail(
             f"This is an invalid model. Error: the graph is not acyclic. (a cycle goes through node '{error}')"
         ) from None
-
-
-def _text(name: Any) -> str:
-    """A name of the model; protobuf gives bytes for what is no UTF-8."""
-    if not isinstance(name, str):
-        raise InvalidProtobuf(f"The name {name!r} is not UTF-8 text")
-    return name
 
 
 def _check_declared(name: str, declared: ValueType | None, type_: TensorType) -> None:

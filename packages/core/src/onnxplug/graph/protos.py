@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnxplug._onnx import defer
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import InvalidArgument, InvalidProtobuf
 from onnxplug.contract.types import (
     ELEMENT_CODES,
     ELEMENT_NAMES,
@@ -60,7 +60,14 @@ def _dim(dim: Any) -> Dim:
     which = dim.WhichOneof("value")
     if which == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param or None if which == "dim_param" else None
+    return utf8_name(dim.dim_param) or None if which == "dim_param" else None
+
+
+def utf8_name(name: Any) -> str:
+    """A name of the model. InvalidProtobuf for what is no UTF-8, of which protobuf gives the bytes."""
+    if not isinstance(name, str):
+        raise InvalidProtobuf(f"The name {name!r} is not UTF-8 text")
+    return name
 
 
 def type_to_proto(type_: ValueType) -> Any:
@@ -76,7 +83,8 @@ def type_to_proto(type_: ValueType) -> Any:
             for dim in type_.shape:
                 added = tensor.shape.dim.add()
                 if isinstance(dim, int):
-                    added.dim_value = dim
+                    if dim < 1 << 63:  # what is worked out of sizes a model declares may be more, and is left open
+                        added.dim_value = dim
                 elif dim:
                     added.dim_param = dim
     elif isinstance(type_, MapType):

@@ -80,11 +80,6 @@ class Known:
             self.singles[value.name] = array.astype(np.float32)
         return self.singles[value.name]
 
-    def passing(self, value: ValueView) -> np.ndarray | None:
-        """``constant`` for what lays it out anew: not to be kept."""
-        array = value.view()
-        return array.astype(np.float32) if array is not None and is_narrow(array.dtype) else array
-
     def numbers(self, value: ValueView) -> list[int] | None:
         """The integers of a value that is constant or that shapes decide, in row-major order, else None."""
         followed = self.open.numbers.get(value.name)

@@ -49,18 +49,18 @@ def in_form(
         return _packed_anew(b, value, shape, fill, element)
     held = b.prepared.held(value, form)
     if held is None:
-        array = value.view() if element in NARROW else b.passing(value)
+        array = value.view()
         assert array is not None
         held = b.prepared.hold(value, form, shape, element)
         matrix = array.ndim == 2 and min(array.strides) > 0
         source = lying(array) if matrix else tensor_of(array)
-        if element in NARROW and source.element != element:
-            wide, order = source, sorted(range(array.ndim), key=lambda d: -array.strides[d])
-            source = scratch(array.shape, order, element)
-            write_map(b.packing, b.target, ex.IDENTITY, [wide], source)
+        if source.element != element and (element in NARROW or source.element in NARROW):
+            lies, order = source, sorted(range(len(source.shape)), key=lambda d: -source.strides[d])
+            source = scratch(lies.shape, order, "float32" if element not in NARROW else element)
+            write_map(b.packing, b.target, ex.IDENTITY, [lies], source)
         fill(source, tensor_of(held))
         # A product of a subnormal number takes a hundred times as long.
-        if element in ("float32", "bfloat16") and _is_ordinary(array):
+        if element in ("float32", "bfloat16") and array.dtype != np.float16 and _is_ordinary(array):
             write_map(b.packing, b.target, WITHOUT_SUBNORMALS, [tensor_of(held)], tensor_of(held))
         b.singles.pop(value.name, None)
         b.packer.packs(value, array.nbytes)

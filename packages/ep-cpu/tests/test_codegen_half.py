@@ -1,4 +1,4 @@
-"""Half precision in generated code: float16 outside of a region, float32 arithmetic inside."""
+"""Floats of 16 bits in generated code: outside of a region, and float32 arithmetic inside."""
 
 from __future__ import annotations
 
@@ -19,44 +19,57 @@ from onnxplug_ep_cpu.codegen.target import host_target
 node = helper.make_node
 
 
+HALVES = [np.float16, ml_dtypes.bfloat16]
+
+
 def session_of(nodes: list[Any], x: np.ndarray, held: dict[str, np.ndarray], outputs: list[str]) -> Any:
     graph = helper.make_graph(
         nodes,
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, x.shape)],
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
         [helper.make_empty_tensor_value_info(n) for n in outputs],
         [numpy_helper.from_array(a, n) for n, a in held.items()],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
     return onnxplug.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
-def test_a_network_of_half_precision_is_one_region() -> None:
+@pytest.mark.parametrize("kind", HALVES)
+def test_a_network_of_half_precision_is_one_region(kind: Any) -> None:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((2, 3, 9, 7)).astype(np.float16)
+    x = rng.standard_normal((2, 3, 9, 7)).astype(kind)
     held = {
         "w": rng.standard_normal((5, 3, 3, 3)) / 5,
         "b": rng.standard_normal(5),
         "m": rng.standard_normal((7, 4)) / 3,
+        "scale": rng.standard_normal(4),
     }
-    held = {n: a.astype(np.float16) for n, a in held.items()}
+    held = {n: a.astype(kind) for n, a in held.items()}
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["c"], name="c", pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["r"], name="r"),
         helper.make_node("MatMul", ["r", "m"], ["y"], name="y"),
         helper.make_node("Transpose", ["r"], ["t"], name="t", perm=[0, 2, 3, 1]),
+        helper.make_node("LayerNormalization", ["y", "scale"], ["n"], name="n"),
+        helper.make_node("Softmax", ["n"], ["s"], name="s"),
+        helper.make_node("ReduceMax", ["s", "axes"], ["z"], name="z"),
     ]
-    session = session_of(nodes, x, held, ["y", "t"])
-    assert [len(region["nodes"]) for region in session.explain().regions] == [4]
-    y, t = session.run(None, {"x": x})
+    session = session_of(nodes, x, {**held, "axes": np.array([1])}, ["y", "t", "z"])
+    assert [len(region["nodes"]) for region in session.explain().regions] == [7]
+    y, t, z = session.run(None, {"x": x})
     wide = {n: a.astype(np.float64) for n, a in held.items()}
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     sums = np.maximum(np.einsum("nchwij,ocij->nohw", windows, wide["w"]) + wide["b"].reshape(-1, 1, 1), 0)
-    for got, wanted in ((y, sums @ wide["m"]), (t, sums.transpose(0, 2, 3, 1))):
-        assert got.dtype == np.float16
-        # One rounding to float16: half of 2**-10 relative, float32's own errors far below.
-        np.testing.assert_allclose(got, wanted, rtol=2**-11 * 1.01, atol=1e-6)
+    product = sums @ wide["m"]
+    normal = (product - product.mean(-1, keepdims=True)) / np.sqrt(product.var(-1, keepdims=True) + 1e-5)
+    e = np.exp(normal * wide["scale"])
+    wanted = (product, sums.transpose(0, 2, 3, 1), (e / e.sum(-1, keepdims=True)).max(1, keepdims=True))
+    for got, exact in zip((y, t, z), wanted, strict=True):
+        assert got.dtype == kind
+        # One rounding to 16 bits: half of their spacing relative, float32's own errors far below.
+        rtol = 2**-11 if kind == np.float16 else 2**-8
+        np.testing.assert_allclose(got.astype(np.float64), exact, rtol=rtol * 1.01, atol=1e-6)
 
 
 @pytest.mark.parametrize("target", ["", "generic"], ids=["widest", "generic"])
@@ -180,12 +193,13 @@ def test_casts_to_and_from_bfloat16(kind: Any, target: str, monkeypatch: pytest.
         np.testing.assert_array_equal(back[number].astype(np.float64), short[number].astype(kind).astype(np.float64))
 
 
-def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed() -> None:
+@pytest.mark.parametrize("kind", HALVES)
+def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed(kind: Any) -> None:
     """Signalling and odd NaN patterns stay as they are where values are only moved."""
     rng = np.random.default_rng(3)
-    x = rng.integers(0, 1 << 16, (6, 40, 3), np.uint16).view(np.float16)
-    w = rng.standard_normal((50, 8)).astype(np.float16)
-    half = TensorProto.FLOAT16
+    x = rng.integers(0, 1 << 16, (6, 40, 3), np.uint16).view(kind)
+    w = rng.standard_normal((50, 8)).astype(kind)
+    half = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     nodes = [
         node("Transpose", ["x"], ["t"], perm=[2, 0, 1]),
         node("Reshape", ["t", "shape"], ["r"]),
@@ -202,7 +216,7 @@ def test_moving_half_precision_rounds_nothing_and_mixes_with_what_is_computed() 
     s, g, c = run_native(proto, {"x": x})
     np.testing.assert_array_equal(s.view(np.uint16), x.transpose(2, 0, 1).reshape(18, 40)[:, 1::2].view(np.uint16))
     np.testing.assert_array_equal(g, w[[3, 49, -1]])
-    np.testing.assert_array_equal(c, np.concatenate([g, np.maximum(g, 0)], 1))
+    np.testing.assert_array_equal(c, np.concatenate([g, np.maximum(g, kind(0))], 1))
 
 
 @pytest.mark.parametrize("target", ["", "avx2"])

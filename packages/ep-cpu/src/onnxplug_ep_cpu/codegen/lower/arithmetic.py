@@ -41,8 +41,7 @@ _BINARY = {
     "BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXor": "xor",
 }  # fmt: skip
 _ROUNDED = {"float16": "half", "bfloat16": "bfloat"}
-_CAST_TO = ANY | {"bfloat16"}
-_CASTS = _CAST_TO | {"int8", "uint8"}
+_CASTS = ANY | {"int8", "uint8"}
 
 
 @lowering(*(op for op in _UNARY if op not in ("Abs", "Neg", "Not", *_DOUBLE)), supports=floats)
@@ -265,7 +264,7 @@ def where(b: Lowering, node: NodeView) -> None:
 
 
 def _cast_supports(node: NodeView) -> str | None:
-    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], _CAST_TO)
+    return typed(node.inputs[0], _CASTS) or typed(node.outputs[0], ANY)
 
 
 @lowering("Cast", supports=since(6, _cast_supports))

@@ -19,7 +19,7 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.sizes import greatest, portion
-from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor
 
 BLOCK = 4096
 """Elements of one item of a gather."""
@@ -67,7 +67,7 @@ def slice_(b: Lowering, node: NodeView) -> None:
     view = replace(tensor.shift(shift), shape=shape, strides=tuple(strides))
     if not backwards:
         b.define(y, again(view))
-    elif tensor.element in ("float16", b.element(y)):  # as it lies
+    elif tensor.element in (*NARROW, b.element(y)):  # as it lies
         copy(b.program, b.target, view, b.output(y, element=tensor.element))
     else:
         b.define(y, again(b.copied(view, range(len(shape)))))
@@ -171,7 +171,7 @@ def gather(b: Lowering, node: NodeView) -> None:
         tensor = b.copied(tensor, range(dims))
         merged = tensor.reshaped((math.prod(outer), size, math.prod(rest)))
     assert merged is not None
-    if tensor.element in ("float16", b.element(y)):
+    if tensor.element in (*NARROW, b.element(y)):
         _gather(b, y, merged, b.dense(indices), (size,), (merged.strides[1],))
         return
     out = b.scratch(b.shape(y), element=tensor.element)

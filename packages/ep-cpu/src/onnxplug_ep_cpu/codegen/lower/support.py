@@ -7,11 +7,11 @@ from typing import Any
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.tensor import element_of
+from onnxplug_ep_cpu.codegen.tensor import NARROW, element_of
 
 FLOAT32 = frozenset({"float32"})
-FLOATS = FLOAT32 | {"float16"}
-"""Computed in float32: half precision is what lies outside of regions."""
+FLOATS = FLOAT32 | frozenset(NARROW)
+"""Computed in float32: 16 bits are what lies outside of regions."""
 INTEGERS = frozenset({"int32", "int64"})
 NUMBERS = FLOATS | INTEGERS | {"float64"}
 REALS = NUMBERS - INTEGERS

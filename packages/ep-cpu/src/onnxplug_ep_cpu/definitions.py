@@ -58,7 +58,8 @@ def definitions(op_type: str, threads: int | None, generates: bool) -> Iterator[
 
 
 def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None, generates: bool) -> KernelDef:
-    create: Callable[..., Any] = _create_generated if generates and entry.op_type in OBJECTS else _create
+    generated = generates and (entry.op_type in OBJECTS or entry.op_type == "Resize")
+    create: Callable[..., Any] = _create_generated if generated else _create
     if threads is not None and (entry.function.__module__.rpartition(".")[2] in BLAS or entry.op_type in DOTS):
         create = functools.partial(_create_limited, threads)
     matching = [form for form in candidates if form.since <= entry.until and entry.since <= form.until]
@@ -76,6 +77,10 @@ def _definition(entry: OpKernel, candidates: Sequence[Form], threads: int | None
 
 
 def _create_generated(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kernel | Callable[..., Any]:
+    if entry.op_type == "Resize":
+        from onnxplug_ep_cpu.kernels.resize import resizing
+
+        return resizing(node, _create(entry, candidates, node))
     from onnxplug_ep_cpu.kernels.objects import native
 
     return native(node, _create(entry, candidates, node))

@@ -22,12 +22,14 @@ sizes above 1 is known without its operand, whose values the plan then does not 
 
 class Awaited:
     """``behind``: ids of the nodes that are bound when sizes have come, in topological order; ``makers``: of those that make the
-    sizes. ``shapes``: ids of the nodes whose results follow from shapes."""
+    sizes. ``shapes``: ids of the nodes whose results follow from shapes; ``alone``: of those that are in no region."""
 
-    def __init__(self, graph: GraphView, shapes: Collection[int]) -> None:
+    def __init__(self, graph: GraphView, shapes: Collection[int], alone: Collection[int]) -> None:
         self.behind: set[int] = set()
         self.makers: set[int] = set()
         for node in graph.nodes:
+            if id(node) in alone:
+                continue
             waits = [v for v in sizes(node) if v.producer is None or id(v.producer) not in shapes]
             self.makers.update(id(v.producer) for v in waits if v.producer is not None)
             read = (v.producer for v in (*node.inputs, *node.captures) if v is not None)

@@ -69,7 +69,8 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     shared = any(kernels.owner(node) is not None for node in graph.nodes)
     texts = [chain for chain in _texts(graph) if all(kernels.owner(node) is None for node in chain)]
     apart = {id(node) for chain in texts for node in chain}
-    awaited = Awaited(graph, shapes)
+    alone = _resized_alone(graph, shapes)
+    awaited = Awaited(graph, shapes, alone)
     yield from (Claim(chain, "native") for chain in texts)
 
     free = [node for node in graph.nodes if kernels.owner(node) is None and id(node) not in apart]
@@ -77,7 +78,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     taken = {id(node) for node in free}
 
     def supported(node: NodeView) -> bool:
-        if id(node) not in taken or id(node) in awaited.makers:
+        if id(node) not in taken or id(node) in awaited.makers or id(node) in alone:
             return False
         if id(node) in shapes or id(node) in carrying:
             return True
@@ -100,6 +101,43 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
         compute = [node for node in group if id(node) not in shapes and id(node) not in carrying]
         if (brief and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
             yield Claim(group, "native")
+
+
+def _resized_alone(graph: GraphView, shapes: set[int]) -> set[int]:
+    """Nodes of a loop that resize parts of images, as large as data say: nearly every trip has another shape, for which a region would
+    be bound, so a kernel that serves any takes them."""
+    if not any(node.op_type == "Resize" for node in graph.nodes) or not _is_repeated(graph):
+        return set()
+    from onnxplug_ep_cpu.kernels.resize import serves
+
+    varying: set[int] = set()
+    found: set[int] = set()
+    for node in graph.nodes:
+        undecided = _undecided(node, shapes)
+        if not undecided and not any(v is not None and id(v.producer) in varying for v in node.inputs):
+            continue
+        if serves(node):
+            found.add(id(node))
+        if undecided or not _is_sized(node):
+            varying.add(id(node))
+    return found
+
+
+def _is_repeated(graph: GraphView) -> bool:
+    """Whether the graph is a loop's body, or a branch in one."""
+    while graph.parent is not None:
+        if any(
+            node.op_type != "If" and any(body is graph for body in node.subgraphs.values())
+            for node in graph.parent.nodes
+        ):
+            return True
+        graph = graph.parent
+    return False
+
+
+def _is_sized(node: NodeView) -> bool:
+    """Whether the shapes of the node's results are known whatever those of its operands are."""
+    return all(v is None or (v.shape is not None and all(isinstance(n, int) for n in v.shape)) for v in node.outputs)
 
 
 def _texts(graph: GraphView) -> list[list[NodeView]]:

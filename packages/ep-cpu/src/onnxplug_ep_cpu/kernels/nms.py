@@ -61,19 +61,11 @@ _pack = struct.Struct("4q2f5q").pack
 def _native(centered: bool) -> tuple[Any, int, Callable[[int, int], int], Callable[[np.ndarray], int]]:
     """The generated function, the lanes of its vectors, the bytes that it needs, and where an array's elements are."""
     from onnxplug_ep_cpu.codegen.compiler import compiler
-    from onnxplug_ep_cpu.codegen.entry import DATA
+    from onnxplug_ep_cpu.codegen.elements import address
     from onnxplug_ep_cpu.codegen.kernels.suppress import Suppress, memory
     from onnxplug_ep_cpu.codegen.target import host_target
 
     target = host_target()
     kernel = Suppress(centered)
     code = compiler(target).addresses([kernel])[kernel]
-    word = ctypes.c_int64.from_address
-
-    def address(array: np.ndarray) -> int:
-        return word(id(array) + DATA).value  # a tenth of the time that ``ctypes.data`` takes
-
-    probe = np.empty(1)
-    if address(probe) != probe.ctypes.data:
-        raise RuntimeError("this build of NumPy lays out its arrays in a way that generated code does not know")
     return ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)(code), target.lanes, memory, address

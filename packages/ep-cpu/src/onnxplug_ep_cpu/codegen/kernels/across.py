@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onnxplug_ep_cpu.codegen.emit import F32, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
 
 
 def spread_rows(f: Emitter, base: str, step: str, first: str, last: str | None) -> list[str]:
@@ -16,17 +17,17 @@ def spread_rows(f: Emitter, base: str, step: str, first: str, last: str | None) 
     return lines
 
 
-def dots(f: Emitter, row: str, lines: list[str], depth: str) -> str:
-    """The products of a row with ``lanes`` others, in one vector."""
-    v, whole = f.vec(), f.and_(depth, -f.lanes)
+def dots(f: Emitter, row: str, lines: list[str], depth: str, held: str = "float32") -> str:
+    """The products of a row with ``lanes`` others, which are ``held`` so, in one vector."""
+    v, whole, unit = f.vec(), f.and_(depth, -f.lanes), SIZES[held]
     sums = ["zeroinitializer"] * f.lanes
     for first, end, mask in ((0, whole, None), (whole, depth, f.lanes_below(f.sub(depth, whole)))):
         with f.loop(first, end, f.lanes, [(v, s) for s in sums]) as loop:
             at = f.shl(loop.index, 2)
             x = f.load_masked(F32, f.at(row, at), mask)
-            loop.next = [
-                f.fma(x, f.load_masked(F32, f.at(line, at), mask), s) for line, s in zip(lines, loop.vars, strict=True)
-            ]
+            place = f.mul(loop.index, unit)
+            others = (widen(f, held, f.load_masked(MEMORY[held], f.at(line, place), mask, unit)) for line in lines)
+            loop.next = [f.fma(x, y, s) for y, s in zip(others, loop.vars, strict=True)]
         sums = loop.vars
     return _sums_across(f, sums)
 

@@ -16,6 +16,7 @@ from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I8, PTR, Emitter, float_text
 from onnxplug_ep_cpu.codegen.kernels.across import dots, spread_rows
+from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 
 
@@ -71,7 +72,8 @@ class Attention:
     ``keys`` is the vectors across a panel of keys, 0 for keys read row by row; ``values`` those across a tile of the
     result. ``narrow``: there are fewer keys, or value columns, than a vector has lanes. ``causal``: row i sees the first
     SEEN + i keys. ``guarded``: a row whose softmax is NaN gives zeros. ``hidden``: so does one whose scores are all -inf.
-    ``packed``: values lie in panels of a tile's columns, as keys do.
+    ``packed``: values lie in panels of a tile's columns, as keys do. ``held``: the element type of keys that are read row by row and of
+    values that are not packed.
     """
 
     rows: int
@@ -84,6 +86,7 @@ class Attention:
     guarded: bool = False
     hidden: bool = False
     packed: bool = False
+    held: str = "float32"
 
     def emit(self, f: Emitter) -> None:
         a: dict[Arg, str] = {
@@ -117,8 +120,8 @@ class Attention:
         self._softmax(w)
         self._results(w, v, c)
 
-    def _tile(self, vectors: int) -> Tile:
-        return Tile(self.rows, vectors, 4, True)
+    def _tile(self, vectors: int, held: str = "float32") -> Tile:
+        return Tile(self.rows, vectors, 4, True, weights=held)
 
     # ---- scores
 
@@ -141,7 +144,8 @@ class Attention:
                 if self.keys:
                     sums = self._tile(self.keys).product(f, row, a[Arg.QR], panel_at, a[Arg.D])
                 else:
-                    sums = [[dots(f, f.at(row, f.mul(a[Arg.QR], r)), lines, a[Arg.D])] for r in range(self.rows)]
+                    queries = (f.at(row, f.mul(a[Arg.QR], r)) for r in range(self.rows))
+                    sums = [[dots(f, query, lines, a[Arg.D], self.held)] for query in queries]
                 self._store(w, sums, m, n, f.at(line, to), operands, mask)
 
     def _store(
@@ -227,28 +231,29 @@ class Attention:
         with self._panels(w) as (panel, columns):
             b = self._values_at(w, v, panel, columns)
             with self._tiles(w) as (m, line):
-                self._write(w, self._weighted(w, m, line, b), f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
+                to = f.at(f.at(c, f.mul(m, a[Arg.CR])), f.shl(columns, 2))
+                self._write(w, self._weighted(w, m, line, b), to, mask)
 
     def _values_at(self, w: Block, v: str, panel: str, columns: str) -> str:
         """A tile's columns of the values at hand."""
         f = w.f
         if not self.packed:
-            return f.at(f.at(v, f.mul(w.start, w.a[Arg.VR])), columns)
+            return f.at(f.at(v, f.mul(w.start, w.a[Arg.VR])), f.mul(columns, SIZES[self.held]))
         line = 4 * self.values * f.lanes
         return f.at(v, f.mul(f.add(f.mul(panel, w.a[Arg.S]), w.start), line))
 
     def _weighted(self, w: Block, m: str, line: str, b: str) -> Sums:
         """A tile's weights times its columns of the values at hand."""
         step = None if self.packed else w.a[Arg.VR]
-        return self._tile(self.values).product(w.f, line, w.a[Arg.LINE], b, self._depth(w, m), step)
+        return self._tile(self.values, self.held).product(w.f, line, w.a[Arg.LINE], b, self._depth(w, m), step)
 
     @contextmanager
     def _panels(self, w: Block) -> Iterator[tuple[str, str]]:
-        """The loop over tiles of columns: gives a tile's number and where it starts in a row, in bytes."""
+        """The loop over tiles of columns: gives a tile's number and its first column."""
         f, width = w.f, self.values * w.f.lanes
         last = f.sub(w.a[Arg.E], width)
         with f.loop(0, "1" if self.narrow[1] else f.div(f.add(w.a[Arg.E], width - 1), width)) as panel:
-            yield panel.index, f.shl("0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last), 2)
+            yield panel.index, "0" if self.narrow[1] else f.smallest(f.mul(panel.index, width), last)
 
     def _depth(self, w: Block, m: str) -> str:
         """Keys that the tile at row ``m`` sees."""

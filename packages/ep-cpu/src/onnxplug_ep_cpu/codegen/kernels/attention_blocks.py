@@ -90,7 +90,7 @@ class AttentionInBlocks(Attention):
         mask = f.lanes_below(a[Arg.E]) if self.narrow[1] else None
         with self._panels(w) as (panel, columns), self._tiles(w) as (m, _):
             sums = [[f.load(f.vec(), place) for place in row] for row in self._places(w, panel)]
-            self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), columns), mask)
+            self._write(w, sums, f.at(f.at(c, f.mul(m, a[Arg.CR])), f.shl(columns, 2)), mask)
 
     def _places(self, w: Block, panel: str) -> list[list[str]]:
         """Where the sums of a tile and panel wait."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onnxplug.contract.records import record
-from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 
 ROWS = 32
 """Rows of an item."""
@@ -19,10 +20,11 @@ class Append:
     there, and those behind nobody reads. ``start`` is the batch's int32 plus FIRST, taken to be at least 0, where ``dynamic``;
     else FIRST. One that leaves a hole, or no room for what is new, sets the status word. Arguments: present, past, new,
     starts, status, FIRST, heads, rows, rows of the past, new rows, size, KEYS, batch, head and row strides of present, past
-    and new in bytes.
+    and new in bytes. All three hold ``element``.
     """
 
     dynamic: bool
+    element: str
 
     def emit(self, f: Emitter) -> None:
         present, past, new, starts, status = (f.arg(i, PTR) for i in range(5))
@@ -54,8 +56,8 @@ class Append:
             with f.loop(begin, end) as each:
                 self._row(f, each.index, start, old, fresh, size, line, (present, past, new), strides)
 
-    @staticmethod
     def _row(
+        self,
         f: Emitter,
         row: str,
         start: str,
@@ -73,11 +75,11 @@ class Append:
         added = f.value(f"icmp ult i64 {behind}, {fresh}")
         source = f.select(added, PTR, line(new, strides[2], behind), line(past, strides[1], row))
         filled = f.value(f"or i1 {kept}, {added}")
-        whole = f.and_(size, -f.lanes)
+        whole, type_, unit = f.and_(size, -f.lanes), MEMORY[self.element], SIZES[self.element]
         for width, begin, end in ((f.lanes, "0", whole), (1, whole, size)):
-            v = f.vec(F32, width)
+            v = f.vec(type_, width)
             with f.when(filled), f.loop(begin, end, width) as loop:
-                offset = f.shl(loop.index, 2)
-                f.store(v, f.load(v, f.at(source, offset)), f.at(to, offset))
+                offset = f.mul(loop.index, unit)
+                f.store(v, f.load(v, f.at(source, offset), unit), f.at(to, offset), unit)
             with f.when(f.value(f"xor i1 {filled}, true")), f.loop(begin, end, width) as loop:
-                f.store(v, "zeroinitializer", f.at(to, f.shl(loop.index, 2)))
+                f.store(v, "zeroinitializer", f.at(to, f.mul(loop.index, unit)), unit)

@@ -25,7 +25,7 @@ class Tile:
     near: int | str = 1
     element: str = "float32"
     weights: str = "float32"
-    """What a panel of B holds where that is not ``element``: numbers of 16 bits, which are widened in registers."""
+    """What B holds where that is not ``element``: numbers of 16 bits, which are widened in registers."""
 
     def zeros(self) -> Sums:
         """The sums before any product."""
@@ -115,7 +115,8 @@ class Tile:
         starts = [f.at(row, offset) for row in rows]
         for j in range(steps):
             if ldb is not None:
-                loaded = [f.load_masked(type_, f.at(b, unit * f.lanes * i), mask) for i in range(self.vectors)]
+                places = [f.at(b, lies * f.lanes * i) for i in range(self.vectors)]
+                loaded = [widen(f, held, f.load_masked(MEMORY[held], at, mask, lies)) for at in places]
                 b = f.at(b, ldb)
             else:
                 places = [f.at(b, lies * f.lanes * (j * self.vectors + i)) for i in range(self.vectors)]

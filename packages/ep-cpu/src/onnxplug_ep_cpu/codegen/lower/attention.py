@@ -9,6 +9,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
+from onnxplug_ep_cpu.codegen.lower.loops import converted
 from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
 from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
@@ -33,7 +34,7 @@ KEYS, TILES = 512, 32
 @record(frozen=True, slots=True)
 class Heads:
     """Queries [batch, heads, rows, depth], keys [batch, key heads, keys, depth], values [batch, key heads, keys,
-    columns]."""
+    columns]. Keys and values may be of 16 bits."""
 
     q: Tensor
     k: Tensor
@@ -67,10 +68,14 @@ def attend(
     if heads.q.shape[2] == 1 and seen is not None:  # the one row's keys are all there are
         heads, views, seen = _first_keys(heads, seen), [_first(view, 3, seen) for view in views], None
     heads, out, views = _rows_for_heads(heads, out, views)
-    q, v = _contiguous(b, heads.q), _contiguous(b, heads.v)
+    q = _contiguous(b, heads.q)
     batch, count, m, depth = q.shape
-    keys, columns = v.shape[2:]
+    keys, columns = heads.v.shape[2:]
     lanes, few = b.target.lanes, m < (FEW_ON_CACHE if heads.k.strides[2:] == (depth, 1) else FEW_ROWS)
+    held = heads.k.element
+    if held != heads.v.element or not few or min(depth, columns, keys) < lanes:
+        held, heads = "float32", Heads(heads.q, _widened(b, heads.k), _widened(b, heads.v))
+    v = _contiguous(b, heads.v)
     across_keys = 0 if few else 2 if keys >= 2 * lanes else 1
     if few:
         k, rows = _contiguous(b, heads.k), 1 if m < TILE_ROWS else TILE_ROWS
@@ -99,11 +104,11 @@ def attend(
     scratch = b.scratch((-(-items // grab) * slot,), element="int8")
     kernel = (AttentionInBlocks if in_blocks else Attention)(
         rows, across_keys, across, expr, tuple((t.element, "v" if t.strides[3] else "s") for t in views),
-        (keys < lanes, columns < lanes), seen is not None, guarded, hidden, packed,
+        (keys < lanes, columns < lanes), seen is not None, guarded, hidden, packed, held,
     )  # fmt: skip
     args: list[int | Ref] = [
         q.ref, k.ref, v.ref, out.ref, scratch.ref, m, keys, depth, columns, count, count // heads.k.shape[1], block, blocks,
-        grab, slot, start, line, *(4 * s for s in (*q.strides[:3], *k.strides[:3], *v.strides[:3], *out.strides[:3])),
+        grab, slot, start, line, *(t.itemsize * s for t in (q, k, v, out) for s in t.strides[:3]),
         seen or 0, step, room, parts,
     ]  # fmt: skip
     for view in views:
@@ -111,6 +116,15 @@ def attend(
     flops = 2.0 * batch * count * m * keys * (depth + columns)
     steps = batch * count * m * keys / lanes
     b.program.call(kernel, args, items, flops / (6 * lanes) + steps * (8 + 0.3 * ex.cost(expr)))
+
+
+def _widened(b: Lowering, tensor: Tensor) -> Tensor:
+    """The tensor in float32, laid out as it is."""
+    if tensor.element == "float32":
+        return tensor
+    wide = b.scratch(tensor.shape, sorted(range(4), key=lambda d: (tensor.strides[d] > 0, -tensor.strides[d])))
+    converted(b.program, b.target, tensor, wide)
+    return wide
 
 
 def takes(shape: Ints, leaf: Tensor) -> bool:

@@ -10,7 +10,7 @@ from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
+from onnxplug_ep_cpu.codegen.lower.heads import cache, joined, part, present_of, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import LOWEST, Scores, Window, mask_index
 from onnxplug_ep_cpu.codegen.lower.matmul import matrix_product
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
@@ -77,9 +77,9 @@ def self_attention(
         split_heads(part(projected, 2, start, size), heads)
         for start, size in zip((0, sizes[0], sizes[0] + sizes[1]), sizes, strict=True)
     )
-    before = optional(b, past)
+    before = cache(b, past)
     if present is not None or before is not None:
-        made = None if present is None else b.output(present)
+        made = present_of(b, present, before)
         k, v = (joined(b, _entry(before, index), new, _entry(made, index)) for index, new in enumerate((k, v)))
     _attend(b, node, y, Heads(q, k, v), mask, added, 0 if before is None else before.shape[3])
 
@@ -161,9 +161,9 @@ def multi_head_attention(b: Lowering, node: NodeView) -> None:
             assert value is not None
             k = _apart(b, key, count, terms, width)
             v = _apart(b, value, count, terms, width + (b.shape(key)[2] if rank(key) == 3 else 0))
-    pasts = [optional(b, past) for past in (past_key, past_value)]
+    pasts = [cache(b, past) for past in (past_key, past_value)]
     k, v = (
-        joined(b, past, new, None if present is None else b.output(present))
+        joined(b, past, new, present_of(b, present, past))
         for past, new, present in zip(pasts, (k, v), presents, strict=True)
     )
     _attend(b, node, y, Heads(q, k, v), mask, added, 0 if pasts[0] is None else pasts[0].shape[2])

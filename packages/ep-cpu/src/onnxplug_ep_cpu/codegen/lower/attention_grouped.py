@@ -10,13 +10,14 @@ from onnxplug_ep_cpu.codegen.kernels.recurrent import Lengths
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.heads import optional, part, split_heads, write_attention
+from onnxplug_ep_cpu.codegen.lower.heads import cache, optional, part, present_of, split_heads, write_attention
+from onnxplug_ep_cpu.codegen.lower.loops import converted
 from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
 from onnxplug_ep_cpu.codegen.lower.rotary import Angles, rotate
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Tensor
 
 _NAMES = (
     "query", "key", "value", "past_key", "past_value", "seqlens_k", "total", "cos", "sin", "position_ids", "bias", "sink",
@@ -80,8 +81,7 @@ def group_query_attention(b: Lowering, node: NodeView) -> None:
     before = by_batch(b, lengths, 0, batch)  # plus one: the lengths with the new rows
     starts = None if rows == keys else before
     if starts is None:  # of those that begin elsewhere, each row of the caches sees to it
-        past = optional(b, inputs["past_key"])
-        room = keys if past is None else max(keys, past.shape[2])
+        room = max(keys, held)
         b.program.call(Lengths(), [b.dense(lengths).ref, Ref(STATUS_WORD), batch, room], 1, 1.0 * batch)
     if given["do_rotary"]:
         angles = _angles(b, inputs, starts, rows)
@@ -145,13 +145,18 @@ def _cached(
 ) -> Tensor:
     """The cache with new rows behind each sequence's old ones, zeros behind them."""
     batch, heads, rows, size = new.shape
-    old = optional(b, past)
+    old = cache(b, past)
     room = max(keys, 0 if old is None else old.shape[2])
-    target = b.scratch((batch, heads, room, size)) if present is None else b.output(present)
+    element = "float32" if old is None else old.element
+    target = b.scratch((batch, heads, room, size), element=element) if present is None else present_of(b, present, old)
+    assert target is not None
     if target.shape != (batch, heads, room, size):
         raise Unsupported(f"a present of shape {target.shape} does not hold {(batch, heads, room, size)}")
     if target.size == 0:
         return target
+    if new.element != element:
+        wide, new = new, b.scratch(new.shape, element=element)
+        converted(b.program, b.target, wide, new)
     new = new if new.strides[3] == 1 or size == 1 else b.copied(new, range(4))
     before = new if old is None else old
     if before.strides[3] != 1 and size != 1:
@@ -159,7 +164,8 @@ def _cached(
     args: list[int | Ref] = [
         target.ref, before.ref, new.ref, 0 if starts is None else starts.ref, Ref(STATUS_WORD),
         0 if starts is None else 1 - rows, heads, room, 0 if old is None else old.shape[2], rows, size, keys,
-        *(4 * s for t in (target, before, new) for s in t.strides[:3]),
+        *(t.itemsize * s for t in (target, before, new) for s in t.strides[:3]),
     ]  # fmt: skip
-    b.program.call(Append(starts is not None), args, batch * heads * -(-room // ROWS), target.size * 0.3)
+    kernel = Append(starts is not None, "bits16" if element in NARROW else element)
+    b.program.call(kernel, args, batch * heads * -(-room // ROWS), target.size * 0.3)
     return target

@@ -8,7 +8,7 @@ from onnxplug.contract import NodeView, ValueView
 from onnxplug_ep_cpu.codegen.lower.attention import Heads
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.heads import joined, optional, part, split_heads, write_attention
+from onnxplug_ep_cpu.codegen.lower.heads import cache, joined, part, present_of, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import Scores, Window, by_batch
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
@@ -52,9 +52,9 @@ def attention(b: Lowering, node: NodeView) -> None:
     packed = len(q.shape) == 3
     if packed:
         q, k, v = (split_heads(x, given[f"{side}_num_heads"]) for side, x in (("q", q), ("kv", k), ("kv", v)))
-    pasts = [optional(b, past) for past in (past_key, past_value)]
+    pasts = [cache(b, past) for past in (past_key, past_value)]
     k, v = (
-        joined(b, past, new, None if present is None else b.output(present))
+        joined(b, past, new, present_of(b, present, past))
         for past, new, present in zip(pasts, (k, v), presents, strict=True)
     )
     offset = 0 if pasts[0] is None else pasts[0].shape[2]

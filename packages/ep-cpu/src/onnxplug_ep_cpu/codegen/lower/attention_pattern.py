@@ -205,8 +205,8 @@ def _lower(b: Lowering, parts: _Parts, nodes: Sequence[NodeView], order: Sequenc
         score = build("mul", score, build("const", parts.scale))
     leaves = [leaf for leaf in held.leaves if leaf is not None]
     expr = build.finish(build.include(held.expr, [score, *(build("leaf", 1 + i) for i in range(len(leaves)))]))
-    k = turned(b.read(parts.k), parts.transposed)
-    heads = Heads(_four(b.read(parts.q)), _four(k), _four(b.read(parts.v)))
+    k = turned(b.lies(parts.k), parts.transposed)
+    heads = Heads(_four(b.read(parts.q)), _four(k), _four(b.lies(parts.v)))
     if order is not None and order[-1] != len(shape) - 1:
         order = None
     if parts.blank is None:

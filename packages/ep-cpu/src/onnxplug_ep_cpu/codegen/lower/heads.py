@@ -8,7 +8,7 @@ from dataclasses import replace
 from onnxplug.contract import ValueView
 from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.loops import converted, copy
 from onnxplug_ep_cpu.codegen.lower.masks import Scores
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
@@ -36,18 +36,30 @@ def optional(b: Lowering, value: ValueView | None) -> Tensor | None:
     return None if value is None else b.read(value)
 
 
+def cache(b: Lowering, value: ValueView | None) -> Tensor | None:
+    """An optional cache of keys or values as it lies: of 16 bits, only what is new is rounded."""
+    return None if value is None else b.lies(value)
+
+
+def present_of(b: Lowering, value: ValueView | None, past: Tensor | None) -> Tensor | None:
+    """Where the cache goes that comes of ``past``, in the same element type; None where it is not wanted."""
+    if value is None:
+        return None
+    return b.output(value, element="float32" if past is None else past.element)
+
+
 def joined(b: Lowering, past: Tensor | None, new: Tensor, present: Tensor | None) -> Tensor:
-    """Keys or values behind those of the past, [batch, heads, rows, size]; in ``present`` if that is wanted."""
+    """Keys or values behind those of the past, [batch, heads, rows, size], as that lies; in ``present`` if that is wanted."""
     before = 0 if past is None else past.shape[2]
     if present is None:
         if past is None or not before:
             return new
-        present = b.scratch((*new.shape[:2], before + new.shape[2], new.shape[3]))
+        present = b.scratch((*new.shape[:2], before + new.shape[2], new.shape[3]), element=past.element)
     if present.shape != (*new.shape[:2], before + new.shape[2], new.shape[3]):
         raise Unsupported("keys and values of the past and the present differ in shape")
     if past is not None and before:
         copy(b.program, b.target, past, part(present, 2, 0, before))
-    copy(b.program, b.target, new, part(present, 2, before, new.shape[2]))
+    converted(b.program, b.target, new, part(present, 2, before, new.shape[2]))
     return present
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onnxplug.contract import NodeView, ValueView
-from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor, element_of
 
 if TYPE_CHECKING:
     from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -39,6 +39,8 @@ class Joins:
         assert whole is not None
         if whole.name in b.values or whole.name in b.outputs:
             return False
+        if kept_as(b, node):
+            return False
         target = b.output(whole, stacked(b, node, axis) or order, element)
         start = 0
         for part in node.inputs:
@@ -47,6 +49,25 @@ class Joins:
             self._places[part.name] = replace(target.shift(start * target.strides[axis]), shape=shape)
             start += shape[axis]
         return True
+
+
+def kept_as(b: Lowering, node: NodeView) -> str | None:
+    """The type of 16 bits that a concatenation is left in, because most of it lies so already: a cache behind which new rows come;
+    None where it is better in float32."""
+    (whole,) = node.outputs
+    assert whole is not None and whole.dtype is not None
+    element = element_of(whole.dtype)
+    if element not in NARROW:
+        return None
+    lies = sum(math.prod(b.shape(part)) for part in node.inputs if part is not None and _lies_as(b, part, element))
+    return element if 2 * lies > math.prod(b.shape(whole)) else None
+
+
+def _lies_as(b: Lowering, value: ValueView, element: str) -> bool:
+    held = b.values.get(value.name)
+    if held is None:
+        return value.name in b.prepared.constant
+    return isinstance(held, Tensor) and held.element == element
 
 
 def stacked(b: Lowering, node: NodeView, axis: int) -> Ints | None:

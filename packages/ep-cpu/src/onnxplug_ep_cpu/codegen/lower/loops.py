@@ -82,6 +82,14 @@ def write_map(program: Program, target: Target, expr: ex.Expr, operands: Sequenc
     program.call(kernel, args, items, _map_time(target, expr, len(views), result.size), even=False)
 
 
+def converted(program: Program, target: Target, source: Tensor, result: Tensor) -> None:
+    """result = source, where the one may be of 16 bits and the other of float32."""
+    if source.element == result.element:
+        copy(program, target, source, result)
+    else:
+        write_map(program, target, ex.IDENTITY, [source], result)
+
+
 def _map_time(target: Target, expr: ex.Expr, operands: int, size: int) -> float:
     return size / target.lanes * (1.0 + 0.3 * operands + 0.3 * ex.cost(expr))
 

@@ -8,12 +8,12 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.joins import stacked
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.joins import kept_as, stacked
+from onnxplug_ep_cpu.codegen.lower.loops import converted
 from onnxplug_ep_cpu.codegen.lower.numbered import respell
 from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
-from onnxplug_ep_cpu.codegen.tensor import Tensor
+from onnxplug_ep_cpu.codegen.tensor import NARROW, Tensor
 
 
 def _movable(node: NodeView) -> str | None:
@@ -83,14 +83,13 @@ def concat(b: Lowering, node: NodeView) -> None:
         whole = held
     else:
         last = all(t.is_channels_last and not t.is_dense for t in tensors) and axis == 1
-        half = all(t.element == "float16" for t in tensors)
         order = (0, *range(2, rank), 1) if last else stacked(b, node, axis)
-        whole = b.output(y, order, "float16" if half else b.element(y))
-    if whole.element != "float16" and places is None:
+        whole = b.output(y, order, kept_as(b, node) or b.element(y))
+    if whole.element not in NARROW and places is None:
         tensors = [b.read(v) for v in inputs]
     start = 0
     for tensor in tensors:
         part = replace(whole.shift(start * whole.strides[axis]), shape=tensor.shape)
         if tensor.buffer is not part.buffer or tensor.offset != part.offset:
-            copy(b.program, b.target, tensor, part)
+            converted(b.program, b.target, tensor, part)
         start += tensor.shape[axis]

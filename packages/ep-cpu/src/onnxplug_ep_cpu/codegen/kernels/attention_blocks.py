@@ -11,7 +11,8 @@ from __future__ import annotations
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import approx
 from onnxplug_ep_cpu.codegen.emit import F32, float_text
-from onnxplug_ep_cpu.codegen.kernels.attention import Arg, Attention, Block
+from onnxplug_ep_cpu.codegen.kernels.attention import Attention, Block
+from onnxplug_ep_cpu.codegen.kernels.attention_slots import Arg
 
 
 @record(frozen=True, slots=True)

@@ -10,52 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from enum import IntEnum
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import I32, PTR, Emitter
+from onnxplug_ep_cpu.codegen.kernels.gemm_slots import Arg, used
 from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES
 from onnxplug_ep_cpu.codegen.kernels.tile import Sums, Tile
 from onnxplug_ep_cpu.codegen.kernels.tile_end import TileEnd
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, TileRows
-
-
-class Arg(IntEnum):
-    """Slots of the arguments; strides are in bytes. Operands follow, four slots each: address, row stride, batch
-    strides."""
-
-    A = 0
-    B = 1
-    C = 2
-    M = 3
-    N = 4
-    K = 5  # with a table: floats per tap
-    LDA = 6
-    LDB = 7
-    LDC = 8
-    BLOCK = 9  # tiles of rows one item does
-    BLOCKS = 10
-    PANELS = 11
-    INNER = 12  # size of the inner batch dimension
-    A0 = 13
-    A1 = 14
-    B0 = 15
-    B1 = 16
-    C0 = 17
-    C1 = 18
-    TABLE = 19
-    TAPS = 20
-    ZEROS = 21
-    CHUNK = 22  # in steps of k: panels of one item
-    DEPTH = 23  # the steps' k
-    SCRATCH = 24  # sums between steps
-    SLOT = 25  # bytes of one item's sums
-    GRAB = 26  # items that use the same slot
-    FULL = 27  # with any rest: tiles of all rows
-    NEAR = 28  # where it is an argument: cache lines of the next panel that a turn of the loop asks for
-    OPERANDS = 29
-
 
 HEAVY = 8
 """Instructions; a costlier expression is applied in a loop over sums on the stack rather than to every register. Not over sums in
@@ -117,7 +80,7 @@ class Gemm:
     def emit(self, f: Emitter) -> None:
         a = {
             slot: f.arg(slot, PTR if slot.name in ("A", "B", "C", "TABLE", "ZEROS", "SCRATCH") else "i64")
-            for slot in _used(self)
+            for slot in used(self)
         }
         extra = f.operands(Arg.OPERANDS, len(self.operands), 4)
         width = self.vectors * f.lanes
@@ -348,12 +311,3 @@ class Gemm:
             )
             tap.next = [b, far, *(s for row in sums for s in row)]
         return self._tile(a).grid(tap.vars[2:])
-
-
-def _used(kernel: Gemm) -> list[Arg]:
-    """The slots a kernel reads."""
-    table = (Arg.TABLE, Arg.TAPS, Arg.ZEROS) if not kernel.gathered else ()
-    steps = (Arg.CHUNK, Arg.DEPTH, Arg.SCRATCH, Arg.SLOT, Arg.GRAB) if not kernel.blocked else ()
-    rest = () if kernel.rest == ANY else (Arg.FULL,)
-    near = () if kernel.near == ANY else (Arg.NEAR,)
-    return [slot for slot in Arg if slot not in (Arg.OPERANDS, *table, *steps, *rest, *near)]

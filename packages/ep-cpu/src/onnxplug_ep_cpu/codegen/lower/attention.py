@@ -10,7 +10,7 @@ from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import converted
-from onnxplug_ep_cpu.codegen.lower.matmul import pack, turned
+from onnxplug_ep_cpu.codegen.lower.matrices import pack, turned
 from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
 from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion

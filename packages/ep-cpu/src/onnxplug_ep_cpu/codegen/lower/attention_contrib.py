@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.heads import cache, joined, part, present_of, split_heads, write_attention
 from onnxplug_ep_cpu.codegen.lower.masks import LOWEST, Scores, Window, mask_index
-from onnxplug_ep_cpu.codegen.lower.matmul import matrix_product
+from onnxplug_ep_cpu.codegen.lower.matrices import matrix_product
 from onnxplug_ep_cpu.codegen.lower.norm_affine import grown
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed

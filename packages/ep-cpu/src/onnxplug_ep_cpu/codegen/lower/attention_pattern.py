@@ -12,7 +12,7 @@ from onnxplug_ep_cpu.codegen.lower.attention import Heads, attend, takes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lower
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
-from onnxplug_ep_cpu.codegen.lower.matmul import turned
+from onnxplug_ep_cpu.codegen.lower.matrices import turned
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import FLOATS, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor

@@ -14,7 +14,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
-from onnxplug_ep_cpu.codegen.lower.matmul import by_weights, product_of_tensors
+from onnxplug_ep_cpu.codegen.lower.matrices import by_weights, product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.support import axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor

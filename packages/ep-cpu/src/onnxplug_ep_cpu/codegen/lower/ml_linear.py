@@ -10,7 +10,7 @@ from onnxplug.contract import NodeView
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
+from onnxplug_ep_cpu.codegen.lower.matrices import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     ML,
     above,

@@ -1,4 +1,4 @@
-"""Convolution and average pooling of quantized tensors over channels-last data."""
+"""Convolution of quantized tensors over channels-last data."""
 
 from __future__ import annotations
 
@@ -37,16 +37,15 @@ from onnxplug_ep_cpu.codegen.lower.quantized import (
     parameters,
     quantized_types,
     single,
-    zero_of,
 )
 from onnxplug_ep_cpu.codegen.lower.qwinograd import Winograd, direct_time, fits, surplus, winograd_time
-from onnxplug_ep_cpu.codegen.lower.requantize import as_bytes, scaled
+from onnxplug_ep_cpu.codegen.lower.requantize import scaled
 from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, offsets, window
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last, follows
 from onnxplug_ep_cpu.codegen.tuning import fastest
-from onnxplug_kernels.windows import Windows, windows
+from onnxplug_kernels.windows import Windows
 
 EXACT = 2**24 // 255**2
 """Taps whose sum of 8-bit products float32 holds exactly."""
@@ -80,20 +79,20 @@ def convolution(
         image = read_image(b, node, x)
         if x_zero.buffer.array is None:
             image = widened(b, image, x_zero)
-        return _pending(b, shape, _depthwise(b, shape, image, x_zero, moves, filters, added, varies))
+        return pending_sums(b, shape, depthwise(b, shape, image, x_zero, moves, filters, added, varies))
 
     order = channels_last(len(shape))
 
     def by(b: Lowering, source: Tensor, algorithm: str) -> Pending:
         if algorithm == WINOGRAD:
             image = _gapless(b, source, order)
-            return _pending(b, shape, Winograd(b, image, x_zero, w, w_zero, shape, moves, added))
+            return pending_sums(b, shape, Winograd(b, image, x_zero, w, w_zero, shape, moves, added))
         held = b.tensor_of(np.ascontiguousarray(added, np.int32))
         quads = _quad_weights(b, groups, w, w_zero) if 0 not in shape else None
         if quads is not None:
-            return _pending(b, shape, _quad_product(b, shape, source, x_zero, quads, moves, held, varies))
+            return pending_sums(b, shape, _quad_product(b, shape, source, x_zero, quads, moves, held, varies))
         wide = widened(b, _gapless(b, source, order), x_zero)
-        return _pending(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held, varies))
+        return pending_sums(b, shape, _product(b, groups, shape, wide, w, w_zero, moves, held, varies))
 
     # Windows of few channels are gathered from wherever the image lies.
     few = moves_taps(moves) > 1 and given[1] < FEW_CHANNELS
@@ -113,7 +112,7 @@ def _gapless(b: Lowering, source: Tensor, order: Ints) -> Tensor:
     return source if follows(source.shape, source.strides, order) else b.copied(source, order)
 
 
-def _pending(b: Lowering, shape: Ints, emit: Emit) -> Pending:
+def pending_sums(b: Lowering, shape: Ints, emit: Emit) -> Pending:
     return pending_integer(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)
 
 
@@ -205,7 +204,7 @@ def _product(
     return emit
 
 
-def _depthwise(
+def depthwise(
     b: Lowering,
     shape: Ints,
     source: Tensor,
@@ -293,30 +292,3 @@ def conv_integer(b: Lowering, node: NodeView) -> None:
     assert x is not None and w is not None and y is not None
     zero = scalar(b, x_zero, b.element(x))
     b.pend(y, convolution(b, node, b.shape(y), x, zero, w, b.constant(w_zero), None))
-
-
-def _global_supports(node: NodeView) -> str | None:
-    reason = quantized_types(node, 0) or parameters(node, 1, 2, 3, 4)
-    return reason or (None if rank(node.inputs[0]) in (3, 4, 5) else "the rank is not one of an image")
-
-
-@lowering("QLinearGlobalAveragePool", domain=MS, supports=_global_supports)
-def global_average(b: Lowering, node: NodeView) -> None:
-    """The mean of each channel: exact sums, scaled once."""
-    x, x_scale, x_zero, y_scale, y_zero = node.inputs
-    (y,) = node.outputs
-    assert x is not None and y is not None
-    source, shape = read_image(b, node, x), image_shape(b, node, y)
-    pixels = math.prod(source.shape[2:])
-    step, zero, out_zero = number(x_scale), scalar(b, x_zero, b.element(x)), zero_of(y_zero)
-    assert step is not None and out_zero is not None
-    moves = windows(source.shape[2:], source.shape[2:])
-    ones = np.ones((pixels, shape[1]), np.float32)
-    emit = _depthwise(b, shape, source, zero, moves, ones, np.zeros(shape[1], np.int32), False)
-    pending = _pending(b, shape, emit)
-    # As an operand: a constant would be another kernel's where the image's size is another.
-    pending.leaves.append(b.tensor_of(np.full((1,) * len(shape), step / pixels, np.float32)))
-    build = ex.Build()
-    mean = build("mul", build("to_float32", build("leaf", 0)), build("leaf", 1))
-    value = build("div", mean, build("const", number(y_scale) or 0.0))
-    pend_image(b, node, y, as_bytes(b, y, pending, build, value, out_zero))

@@ -9,9 +9,9 @@ from onnxplug_ep_cpu.codegen.kernels.softmax import Softmax
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.counting import counted
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
+from onnxplug_ep_cpu.codegen.lower.extremes import places
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, Work, source
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.reduce import places
 from onnxplug_ep_cpu.codegen.lower.support import REALS, attributes, axis_of, floats, of, since
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS, Pairwise
 from onnxplug_ep_cpu.codegen.kernels.votes import Couple, Votes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import lowering
-from onnxplug_ep_cpu.codegen.lower.matmul import by_weights
+from onnxplug_ep_cpu.codegen.lower.matrices import by_weights
 from onnxplug_ep_cpu.codegen.lower.ml_linear import affine, coefficients_suit
 from onnxplug_ep_cpu.codegen.lower.ml_scores import (
     ML,

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import onnxplug
 from onnxplug.optimize import fold
+from onnxplug_ep_cpu.codegen import packer
 from onnxplug_ep_cpu.codegen.lower import attention_pattern, halves
 from onnxplug_ep_cpu.codegen.target import host_target
 
@@ -290,3 +291,31 @@ def test_which_weights_16_bits_hold() -> None:
         (np.array([0.1], np.float32), "float32"),
     ):
         assert halves.narrowest(numbers) == element
+
+
+@pytest.mark.parametrize("target", ["", "avx2", "generic"])
+@pytest.mark.parametrize("kind", HALVES)
+def test_filters_of_16_bits_are_widened_as_they_are_transformed(
+    kind: Any, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those of the same numbers in float32, bit by bit, and are nowhere held as float32 before."""
+    monkeypatch.setenv("ONNXPLUG_CPU_TARGET", target)
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((1, 128, 28, 28)).astype(kind), (rng.standard_normal((128, 128, 3, 3)) / 30).astype(kind)
+    results, workspaces = [], []
+    for type_ in (kind, np.float32):
+        feeds = {"x": x.astype(type_)}
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(type_))
+        proto = model(
+            [node("Conv", ["x", "w"], ["y"], name="c", pads=[1] * 4)],
+            feeds, ["y"], {"w": w.astype(type_)}, opset=22, types={"y": element},
+        )  # fmt: skip
+        made = session(proto)
+        results.append(made.run(None, feeds)[0])
+        assert made.explain().regions[0]["facts"]["algorithms"]["c"].startswith("Winograd")
+        with mock.patch.object(packer, "aligned_zeros", wraps=packer.aligned_zeros) as taken:
+            session(proto)
+        workspaces.append(max(call.args[0][0] for call in taken.call_args_list))
+    np.testing.assert_array_equal(results[0].view(np.uint16), results[1].astype(kind).view(np.uint16))
+    assert w.nbytes <= workspaces[0] < 1.2 * w.nbytes
+    assert 2 * w.nbytes <= workspaces[1]

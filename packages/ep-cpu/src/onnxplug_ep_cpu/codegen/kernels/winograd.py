@@ -13,6 +13,7 @@ from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.emit import F32, I32, PTR, Emitter
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
+from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
 
 Transform = Callable[[Emitter, Sequence[str]], list[str]]
 ALIGN = 64
@@ -44,20 +45,21 @@ class Filter(IntEnum):
 @record(frozen=True, slots=True)
 class FilterTransform:
     """Filters as panels for the product kernel, [plane][group][panel][channel][width]; an item is (channel, group, panel). It runs once
-    for a session: one kernel for tiles of all sizes is compiled sooner than any for one size."""
+    for a session: one kernel for tiles of all sizes is compiled sooner than any for one size. The source holds ``element``."""
 
     vectors: int
+    element: str
 
     def emit(self, f: Emitter) -> None:
         a = [f.arg(slot, PTR if slot <= Filter.FACTORS else "i64") for slot in Filter]
-        v, width = f.vec(), self.vectors * f.lanes
+        v, width, unit = f.vec(), self.vectors * f.lanes, SIZES[self.element]
         own = f.div(a[Filter.OUTPUTS], a[Filter.GROUPS])
         last, panels = f.sub(own, width), f.mul(a[Filter.PANELS], a[Filter.GROUPS])
         with f.items() as item:
             number, channel = f.rem(item, panels), f.div(item, panels)
             group, panel = f.div(number, a[Filter.PANELS]), f.rem(number, a[Filter.PANELS])
             n = f.add(f.mul(group, own), f.smallest(f.mul(panel, width), last))
-            at = f.at(a[Filter.SOURCE], f.shl(f.add(f.mul(channel, a[Filter.OUTPUTS]), n), 2))
+            at = f.at(a[Filter.SOURCE], f.mul(f.add(f.mul(channel, a[Filter.OUTPUTS]), n), unit))
             row = f.add(f.mul(number, a[Filter.CHANNELS]), channel)
             to = f.at(a[Filter.OUT], f.mul(row, 4 * width))
             zeros = [(v, "zeroinitializer")] * self.vectors
@@ -65,7 +67,9 @@ class FilterTransform:
                 with f.loop(0, a[Filter.TAPS], carried=[(PTR, at), (PTR, plane.vars[1]), *zeros]) as tap:
                     (there, factor_at), sums = tap.vars[:2], tap.vars[2:]
                     factor = f.splat(f.load(F32, factor_at))
-                    sums = [f.fma(factor, f.load(v, f.at(there, 4 * f.lanes * i)), x) for i, x in enumerate(sums)]
+                    places = [f.at(there, unit * f.lanes * i) for i in range(self.vectors)]
+                    held = [widen(f, self.element, f.load(f.vec(MEMORY[self.element]), at, unit)) for at in places]
+                    sums = [f.fma(factor, y, x) for y, x in zip(held, sums, strict=True)]
                     tap.next = [f.at(there, a[Filter.TAP_STEP]), f.at(factor_at, 4), *sums]
                 for i, total in enumerate(tap.vars[2:]):
                     f.store(v, total, f.at(plane.vars[0], 4 * f.lanes * i))

@@ -41,10 +41,11 @@ def in_form(
     shape: Ints,
     fill: Callable[[Tensor, Tensor], None],
     element: str = "float32",
+    widens: bool = False,
 ) -> Tensor:
     """A constant in another form, made once per session: ``fill(source, result)`` adds calls to ``b.packing``; what they
     leave is zero, and the constant itself may go. A matrix is not made row-major first. What is no constant is brought
-    into the form by each run."""
+    into the form by each run. ``widens``: fill takes a source of 16 bits."""
     if value.name not in b.prepared.constant:
         return _packed_anew(b, value, shape, fill, element)
     held = b.prepared.held(value, form)
@@ -54,7 +55,8 @@ def in_form(
         held = b.prepared.hold(value, form, shape, element)
         matrix = array.ndim == 2 and min(array.strides) > 0
         source = lying(array) if matrix else tensor_of(array)
-        if source.element != element and (element in NARROW or source.element in NARROW):
+        narrow = element in NARROW or (source.element in NARROW and not widens)
+        if narrow and source.element != element:
             lies, order = source, sorted(range(len(source.shape)), key=lambda d: -source.strides[d])
             source = scratch(lies.shape, order, "float32" if element not in NARROW else element)
             write_map(b.packing, b.target, ex.IDENTITY, [lies], source)

@@ -189,18 +189,18 @@ def _filters(b: Lowering, w: ValueView, axes: tuple[Axis, Axis], groups: int) ->
         return b.tensor_of(np.kron(rows, columns).astype(np.float32))
 
     def fill(source: Tensor, result: Tensor) -> None:
-        by_tap = b.scratch((taps, channels, outputs))
-        lies = Tensor(source.buffer, (taps, channels, outputs), (1, taps, taps * channels), source.offset)
+        by_tap = b.scratch((taps, channels, outputs), element=source.element)
+        lies = source.viewed((taps, channels, outputs), (1, taps, taps * channels))
         copy(b.packing, b.target, lies, by_tap)
         b.packing.call(
-            FilterTransform(vectors),
+            FilterTransform(vectors, source.element),
             [
                 result.ref, by_tap.ref, b.once(("filters", axes), factors).ref, outputs, channels, panels,
-                4 * channels * outputs, 4 * groups * panels * channels * width, groups, taps, planes,
+                source.itemsize * channels * outputs, 4 * groups * panels * channels * width, groups, taps, planes,
             ],
             channels * groups * panels,
             0.5 * taps * planes * channels * outputs / b.target.lanes,
         )  # fmt: skip
 
     form = ("winograd", axes, vectors, groups)
-    return in_form(b, w, form, (planes * groups * panels * channels * width,), fill)
+    return in_form(b, w, form, (planes * groups * panels * channels * width,), fill, widens=True)

@@ -29,10 +29,12 @@ def broadcast(shapes: Sequence[Shape]) -> Shape | None:
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     result = []
     for sizes in zip(*padded, strict=True):
-        wanted = {n for n in sizes if n != 1}
-        if len(wanted) > 1:
-            return None
-        result.append(wanted.pop() if wanted else 1)
+        size = 1
+        for n in sizes:  # compared, not hashed: numbers that a provider follows stay open
+            if n != 1 and size not in (1, n):
+                return None
+            size = n if size == 1 else size
+        result.append(size)
     return tuple(result)
 
 

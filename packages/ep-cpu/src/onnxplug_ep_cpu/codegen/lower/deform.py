@@ -18,6 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -84,7 +85,7 @@ def _sampled(
     """Append the call that samples one part of the channels, which share their places."""
     images, channels, height, width = source.shape
     own, count = channels // parts, math.prod(samples.shape[2:])
-    block = min(count, BLOCK)
+    block = least(count, BLOCK)
     blocks = -(-count // block)
     image, result = source.shift(part * own), samples.shift(part * own)
     args: list[int | Ref] = [

@@ -16,6 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank, type
 from onnxplug_ep_cpu.codegen.lower.taps import evenly
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.ops.grid_sample import even_places
 
@@ -50,7 +51,7 @@ def grid_sample(b: Lowering, node: NodeView) -> None:
         raise Unsupported("the grid does not suit the image")
     check_offsets(source)
     count = math.prod(shape[2:])
-    block = min(count, BLOCK)
+    block = least(count, BLOCK)
     blocks = -(-count // block)
     kernel = GridSample(_MODES[given["mode"]], given["padding_mode"], bool(given["align_corners"]), axes=axes)
     with evenly(b, result) as (made, pixel):

@@ -10,13 +10,14 @@ import numpy as np
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer
+from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides, element_of
 
 
 def scratch(shape: Ints, order: Sequence[int] | None = None, element: str = "float32") -> Tensor:
     """Fresh memory of the run's workspace."""
     slack = ALIGNMENT if element in ("int16", "int8", "uint8") else 0  # integer products read pairs and quads
-    buffer = Buffer("scratch", max(1, math.prod(shape)) * SIZES[element] + slack)
+    buffer = Buffer("scratch", greatest(1, math.prod(shape)) * SIZES[element] + slack)
     return Tensor(buffer, shape, dense_strides(shape, order), element=element)
 
 

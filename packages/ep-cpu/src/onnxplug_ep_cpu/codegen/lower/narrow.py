@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.program import Program, Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
@@ -83,7 +84,7 @@ def narrow_product(
     if m < rows:
         rows = 1 if b.prepared.varies else max(1, m)  # a kernel for every number of rows would be compiled for each
     vectors = -(-k // lanes)
-    block = max(1, min(-(-m // (4 * b.threads)), ITEM // (n * vectors)))
+    block = portion(-(-m // (4 * b.threads)), ITEM // (n * vectors))
     block = -(-block // rows) * rows
     blocks = -(-m // block)
     args: list[int | Ref] = [

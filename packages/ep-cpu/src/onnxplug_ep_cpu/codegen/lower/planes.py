@@ -70,7 +70,7 @@ def bytes_resampled(b: Lowering, source: Tensor, target: Tensor, by: Blends) -> 
     if flat is None:
         flat = b.scratch((images, channels, count, made), element=target.element)
     row = (down * width + 8 * down * across * made) // lanes
-    block = max(1, min(count, ITEM // max(1, row)))
+    block = portion(count, ITEM // greatest(1, row))
     b.program.call(
         BytePlanes(source.element, down, across, width < lanes, made < lanes),
         [

@@ -15,6 +15,7 @@ from onnxplug_ep_cpu.codegen.lower.move import refuse_none
 from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, attributes, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 BLOCK = 2048
@@ -123,7 +124,7 @@ def moved(
         )  # fmt: skip
         return
     axis_loop = (covered[axis], 0, other.strides[axis], indices.strides[axis])
-    block = max(1, min(dims[-1][0], BLOCK // covered[axis]))
+    block = portion(dims[-1][0], BLOCK // covered[axis])
     pair = [(axis_loop, covered[axis]), (dims[-1], block)]
     if axis_loop[2] < dims[-1][2] or dims[-1][0] == 1:
         pair.reverse()

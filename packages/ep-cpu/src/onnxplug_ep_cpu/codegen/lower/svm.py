@@ -30,6 +30,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import attributes, require, typed, width_of
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
@@ -198,7 +199,7 @@ def distances(b: Lowering, x: Tensor, packed: Tensor, columns: int, expr: ex.Exp
         x = b.copied(x, (0, 1))
     rows = x.shape[0]
     out = b.scratch((rows, count * width))
-    block = max(1, min(rows, 2048 // max(1, size)))
+    block = portion(rows, 2048 // max(1, size))
     args: list[int | Ref] = [
         out.ref, x.ref, packed.ref, rows, size, count, 4 * count * width, 4 * x.strides[0], block,
     ]  # fmt: skip

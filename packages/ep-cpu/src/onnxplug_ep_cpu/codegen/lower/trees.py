@@ -18,6 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.tree_tables import ensemble
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.ml_tree import AGGREGATES, ensemble_trees, trees_by_id
 from onnxplug_kernels.ops.ml_tree_tables import Trees
@@ -229,9 +230,9 @@ class _Forest:
             x.element, self._total, trees.wide, trees.missing, trees.equality, trees.depth,
             trees.width if trees.width <= 4 else 0, trees.dense, self._kind, step if ways else 0, not ways,
         )  # fmt: skip
-        at_once = min(max(units // ITEMS, 1), BLOCKS)
+        at_once = portion(units // ITEMS, BLOCKS)
         args: list[int | Ref] = [
             x.ref, max(ways, 1) * step, *tables, targets, sums.ref, trees.columns, trees.width, trees.trees, units, at_once,
         ]  # fmt: skip
-        walked = float(trees.trees * units * max(ways, 1))
+        walked = trees.trees * units * max(ways, 1)
         b.program.call(kernel, args, -(-units // at_once), walked * (2.0 * (trees.depth or 10) + 2.0 * trees.width))

@@ -123,6 +123,24 @@ def test_a_folder_that_cannot_be_written_to_keeps_nothing(tmp_path: Path) -> Non
     assert cache.get("a") is None
 
 
+def test_files_that_were_not_finished_do_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, ".o", 1000)
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "replace", full)
+        cache.put("a", b"code")
+    assert cache.get("a") is None and not [*tmp_path.iterdir()]
+    left = tmp_path / "0123456789abcdef.tmp"  # of a process that was killed
+    left.write_bytes(bytes(2000))
+    os.utime(left, (1, 1))
+    cache.put("a", b"code")
+    cache.trim()
+    assert cache.get("a") == b"code" and not left.exists()
+
+
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONNXPLUG_CACHE", "0")
     assert user_cache("cpu", ".o", 1000) is None

@@ -25,6 +25,8 @@ _FORMAT = 2
 _WRITTEN = "written"
 """A file with a byte for each `_UNIT` bytes put into the folder since it was last trimmed, by whichever process."""
 _UNIT = 4096
+_ASIDE = ".tmp"
+"""What files are called while they are written. Those of processes that ended meanwhile go with the others."""
 
 
 class DiskCache:
@@ -86,13 +88,15 @@ class DiskCache:
     def _write(self, name: str, pieces: Iterable[bytes | memoryview], nbytes: int) -> None:
         path = self._path(name)
         # not by tempfile, which imports much that a first session has no use for
-        aside = os.path.join(self.folder, f"{os.urandom(8).hex()}.tmp")
+        aside = os.path.join(self.folder, f"{os.urandom(8).hex()}{_ASIDE}")
         try:
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.writelines(pieces)
             os.replace(aside, path)
         except OSError as error:
             log.info("%s is not kept: %s", path, error)
+            with contextlib.suppress(OSError):
+                os.unlink(aside)  # a full disk stays full otherwise
             return
         if self._is_due(nbytes):
             with contextlib.suppress(FileNotFoundError):  # somebody emptied the cache
@@ -104,7 +108,7 @@ class DiskCache:
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    if entry.name.endswith(self._suffix):
+                    if entry.name.endswith((self._suffix, _ASIDE)):
                         stat = entry.stat()
                         files.append((stat.st_mtime, stat.st_size, entry.path))
         total = sum(size for _, size, _ in files)

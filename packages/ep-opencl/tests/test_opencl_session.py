@@ -8,17 +8,20 @@ import re
 import subprocess
 import sys
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pyopencl as cl
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from opencl_models import PROVIDER, needs_device, one_node, run
 from pyopencl.characterize import has_src_build_cache
 
 import onnxplug as ort
 from onnxplug.contract import Fail
+from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_opencl import device, machine
 from onnxplug_ep_opencl.options import OpenCLOptions
 
@@ -301,3 +304,41 @@ def test_sessions_on_two_devices_take_one_anothers_tensors() -> None:
         text=True,
     )
     assert made.returncode == 0, made.stderr
+
+
+GATHERING = """<ir_version: 9, opset_import: ["": 21]> g (float[n, 4] x, int64[k] i, int64[r] s) => (float[k, 4] y, float[a, b] z) {
+  y = Gather (x, i) z = Reshape (x, s) }"""
+
+
+def gathered(session: ort.InferenceSession, place: int, shape: Sequence[int] = (2, 6)) -> list[np.ndarray]:
+    feeds = {"x": np.ones((3, 4), np.float32), "i": np.array([place]), "s": np.array(shape)}
+    return session.run(None, feeds)
+
+
+def test_what_a_kernel_of_a_failed_run_told_is_not_the_next_ones() -> None:
+    session = ort.InferenceSession(parser.parse_model(GATHERING).SerializeToString(), providers=[PROVIDER])
+    with pytest.raises(Fail, match="Reshape"):
+        gathered(session, 9, (5, 5))
+    gathered(session, 0)
+    with pytest.raises(InvalidArgument, match="out of bounds"):
+        gathered(session, 9)
+
+
+def test_a_run_ends_with_its_own_errors_whatever_other_threads_meet() -> None:
+    session = ort.InferenceSession(parser.parse_model(GATHERING).SerializeToString(), providers=[PROVIDER])
+
+    def runs(place: int) -> list[bool]:
+        """Which of them failed."""
+        failed = []
+        for _ in range(150):
+            try:
+                gathered(session, place)
+            except InvalidArgument:
+                failed.append(True)
+            else:
+                failed.append(False)
+        return failed
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(runs, [0, 9, 1, 7]))
+    assert [set(one) for one in made] == [{False}, {True}, {False}, {True}]

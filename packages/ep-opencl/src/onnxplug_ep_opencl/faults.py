@@ -3,6 +3,8 @@ asks for it."""
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from onnxplug.contract import DataTransfer
@@ -13,35 +15,41 @@ OUT_OF_BOUNDS = "an index is out of bounds"
 
 
 class Faults:
-    """Which of a session's nodes met such an error since it was last asked. Runs of several threads share it."""
+    """Which of a session's nodes met such an error since the calling thread last asked. Kernels that several threads have launched each
+    tell their own: a run ends with its errors and no other's."""
 
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer) -> None:
         self._allocator, self._transfer = allocator, transfer
-        self._tensor: ClTensor | None = None
+        self._own = threading.local()
         self._known: list[tuple[str, type[Exception]]] = []
 
-    def watch(
-        self, name: str, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument
-    ) -> tuple[ClTensor, int]:
-        """Where a node's kernel leaves its number, and the number, for the ``error`` that says ``text``."""
+    def watch(self, name: str, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument) -> int:
+        """The number that a node's kernel leaves for the ``error`` that says ``text``."""
         said = f"{name}: {text}", error
-        if self._tensor is None:
-            self._tensor = self._allocator.tensor(np.dtype(np.int32), (1,))
-            self._clear()
         if said not in self._known:
             self._known.append(said)
-        return self._tensor, self._known.index(said) + 1
+        return self._known.index(said) + 1
+
+    def here(self) -> ClTensor:
+        """Where kernels that this thread launches leave numbers."""
+        found: ClTensor | None = getattr(self._own, "tensor", None)
+        if found is None:
+            found = self._own.tensor = self._allocator.tensor(np.dtype(np.int32), (1,))
+            self.clear()
+        return found
 
     def check(self) -> None:
         """The error that names the node, if one met an error."""
-        if self._tensor is None:
+        if not hasattr(self._own, "tensor"):
             return
         found = np.zeros(1, np.int32)
-        self._transfer.copy(self._tensor, found)
+        self._transfer.copy(self._own.tensor, found)
         if found[0]:
-            self._clear()
+            self.clear()
             said, error = self._known[found[0] - 1]
             raise error(said)
 
-    def _clear(self) -> None:
-        self._transfer.copy(np.zeros(1, np.int32), self._tensor)
+    def clear(self) -> None:
+        """Forget what this thread's kernels have told."""
+        if hasattr(self._own, "tensor"):
+            self._transfer.copy(np.zeros(1, np.int32), self._own.tensor)

@@ -12,6 +12,7 @@ import numpy as np
 import pyopencl as cl
 
 from onnxplug.contract import EPFail
+from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_kernel_text.nodes.call import Ref
 
@@ -66,15 +67,18 @@ class BoundJob:
 
 
 class _Bound:
-    __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned")
+    __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned", "_told")
 
     def __init__(self, queue: Queue, launch: Launch, owned: Sequence[Any]) -> None:
         self._kernel = queue.programs.kernel((launch.source, launch.name))
         self._items, self._group = launch.items, launch.group
         self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors) if ref.number >= 0]
         self._owned = [owned[-1 - ref.number] for ref in launch.tensors if ref.number < 0]
+        self._told: list[list[Any]] = []
         for at, ref in enumerate(launch.tensors):
-            if ref.number < 0:
+            if ref.number < 0 and isinstance(owned[-1 - ref.number], Faults):
+                self._told.append([at, ref, owned[-1 - ref.number], None])
+            elif ref.number < 0:
                 self._set(at, ref, owned[-1 - ref.number])
         for at, scalar in enumerate(launch.scalars):
             self._kernel.set_arg(2 * len(launch.tensors) + at, scalar)
@@ -86,6 +90,12 @@ class _Bound:
             if tensor is not last or tensor.block.memory is None:
                 self._set(at, ref, tensor)
                 argument[2] = tensor
+        for told in self._told:
+            at, ref, faults, last = told
+            tensor = faults.here()
+            if tensor is not last:
+                self._set(at, ref, tensor)
+                told[3] = tensor
         cl.enqueue_nd_range_kernel(queue, self._kernel, self._items, self._group)
 
     def _set(self, at: int, ref: Ref, tensor: Any) -> None:

@@ -104,6 +104,11 @@ class OpenCLProvider(ExecutionProvider):
         self._transfer.settled()
         self._faults.check()
 
+    def on_run_end(self, options: Any, error: BaseException | None) -> None:
+        """What kernels of a run that failed told is not the next one's."""
+        if error is not None:
+            self._faults.clear()
+
     def close(self) -> None:
         """RuntimeError when buffers were not given back; their memory is freed all the same."""
         self.queue.finish()

@@ -35,7 +35,7 @@ class Owned:
 
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer, shared: dict[tuple[str, Any], ClTensor]) -> None:
         self._allocator, self._transfer, self._shared = allocator, transfer, shared
-        self.tensors: list[ClTensor] = []
+        self.tensors: list[ClTensor | Faults] = []
 
     def part(self, shared: dict[tuple[str, Any], ClTensor]) -> Owned:
         """The same for a part of a kernel, which keeps its own in ``shared``."""
@@ -70,6 +70,11 @@ class Owned:
         self.tensors.append(tensor)
         return Ref(-len(self.tensors), tensor.dtype.itemsize)
 
+    def told(self, faults: Faults) -> Ref:
+        """Where the launching thread is told of errors, as a kernel's argument."""
+        self.tensors.append(faults)
+        return Ref(-len(self.tensors), 4)
+
 
 class Tuner(Protocol):
     """Finds tiles by measuring."""
@@ -86,8 +91,10 @@ class Call(NodeCall):
     owned: Owned
     packed: tuple[int, ...] = ()
     """Constant inputs that are read as ``owned`` tensors only."""
-    watch: Callable[[str, type[Exception]], tuple[ClTensor, int]] | None = None
-    """Where the node's kernel tells of errors, and by which number."""
+    watch: Callable[[str, type[Exception]], int] | None = None
+    """By which number the node's kernel tells of an error."""
+    faults: Faults | None = None
+    """Where it tells."""
     tuner: Tuner | None = None
     tile: AnyTile | None = None
     """The tile of a product, where that is decided."""
@@ -95,9 +102,8 @@ class Call(NodeCall):
     def fault(self, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument) -> tuple[Ref, int]:
         """Where a kernel leaves the number, and the number, when it meets what ``text`` says, an index out of bounds as a rule, and
         onnxruntime raises as ``error``."""
-        assert self.watch is not None
-        tensor, number = self.watch(text, error)
-        return self.owned.held(tensor), number
+        assert self.watch is not None and self.faults is not None
+        return self.owned.told(self.faults), self.watch(text, error)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ class DeviceKernel(Kernel):
     def __init__(self, lower: Lower, session: Session, node: NodeView, packed: tuple[int, ...] = ()) -> None:
         self._lower, self._target, self._queue = lower, session.target, session.queue
         self._tuner = session.tuner
-        self._watch = functools.partial(session.faults.watch, node.name)
+        self._watch, self._faults = functools.partial(session.faults.watch, node.name), session.faults
         self._allocator, self._node, self.packed = session.allocator, node, packed
         self._transfer, self._weights = session.transfer, dict[tuple[str, Any], ClTensor]()
         self._known: OrderedDict[Any, tuple[BoundJob, int, list[TensorSpec | None]]] = OrderedDict()
@@ -176,6 +182,7 @@ class DeviceKernel(Kernel):
             owned,
             self.packed,
             self._watch,
+            self._faults,
             self._tuner,
         )
         lowered = self._lower(call)

@@ -283,3 +283,18 @@ def test_weights_of_few_bits_that_are_too_few() -> None:
     for weights, scales in (((16, 2, 16), 8), ((16, 1, 16), 32)):
         with pytest.raises(InvalidArgument, match=r"MatMulNBits.*do not fit"):
             session.run(None, {"x": normal(2, 64), "w": np.ones(weights, np.uint8), "s": normal(scales)})
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+def test_names_of_exporters_for_operators_of_onnx(upper: int) -> None:
+    """Those that PyTorch writes for opsets without them, and that onnxruntime wrote before it renamed them."""
+    rng = np.random.default_rng(upper)
+    x = rng.uniform(-1, 1, (2, 3, 5, 4)).astype(np.float32)
+    same = {"x": x.astype(np.float64)}  # moved, not computed
+    model = contrib("Trilu", {**same, "k": np.array(1)}, upper=upper)
+    np.testing.assert_array_equal(run(model, {**same, "k": np.array(1)})[0], (np.triu if upper else np.tril)(x, 1))
+    turned = rng.uniform(-1, 1, (2, 3, 5, 6)).astype(np.float32)
+    compare("TransposeMatMul", {"a": x, "b": turned}, 1e-5, transA=1, alpha=0.5)
+    compare(
+        "GridSample", {"x": x, "g": rng.uniform(-1.2, 1.2, (2, 7, 3, 2)).astype(np.float32)}, 1e-5, align_corners=upper
+    )

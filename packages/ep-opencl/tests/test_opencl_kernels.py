@@ -11,7 +11,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import parser
+from onnx import helper, parser
 from opencl_models import PROVIDER, needs_device, one_node, reference, run
 
 import onnxplug as ort
@@ -287,3 +287,12 @@ def test_a_cache_of_nothing_goes_with_any_batch() -> None:
     model = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {text}')
     (got,) = run(model.SerializeToString(), feeds)
     np.testing.assert_array_equal(got, new)
+
+
+@pytest.mark.parametrize(
+    ("source", "to"), [(np.float32, np.int32), (np.int64, np.float64), (np.bool_, np.uint8), (np.float16, np.uint16)]
+)
+def test_bits_are_read_as_another_type(source: type[np.generic], to: type[np.generic]) -> None:
+    x = np.array([[0, 1, 1], [1, 0, 1]], source)
+    (got,) = run(one_node("BitCast", {"x": x}, 26, to=helper.np_dtype_to_tensor_dtype(np.dtype(to))), {"x": x})
+    np.testing.assert_array_equal(got, x.view(to), strict=True)

@@ -216,7 +216,10 @@ def _contrib(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorS
         whole = TensorSpec(np.dtype(np.float32), x.shape)
         (found,) = output_specs(_Plain(*floats, kept, node.outputs, node.name), [whole])
         return [None if found is None else TensorSpec(x.dtype, found.shape)]
-    if node.op_type == "FusedMatMul":
+    if node.op_type == "GridSample":
+        assert y is not None
+        return [TensorSpec(x.dtype, (*x.shape[:2], *y.shape[1:-1]))]
+    if node.op_type in ("FusedMatMul", "TransposeMatMul"):
         assert y is not None
         a, b = (
             (*s.shape[:-2], *(s.shape[:-3:-1] if node.attributes.get(t, 0) else s.shape[-2:]))

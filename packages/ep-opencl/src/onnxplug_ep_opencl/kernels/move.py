@@ -26,6 +26,13 @@ def same(call: Call) -> list[Launch]:
     return copy(call.target, call.op_type, call.read(0), call.write(), (math.prod(out),), walk)
 
 
+def bit_cast(call: Call) -> list[Launch]:
+    """BitCast, between numbers of one width."""
+    if call.input(0).dtype.itemsize != call.output().dtype.itemsize:
+        raise ValueError(f"{call.input(0).dtype} and {call.output().dtype} are not of the same width")
+    return same(call)
+
+
 def transpose(call: Call) -> list[Launch]:
     """Transpose."""
     shape = call.input(0).shape

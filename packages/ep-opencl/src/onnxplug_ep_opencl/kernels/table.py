@@ -100,7 +100,8 @@ def _moves() -> list[Entry]:
         Entry("ConstantOfShape", 9, 25, {"T2": ALL}, move.constant_of_shape, (0,)),
         Entry("Range", 11, 27, {"T": ("float", "double", "int16", "int32", "int64")}, move.range_, (0, 1, 2)),
         Entry("EyeLike", 9, 22, {"T1": ALL, "T2": ALL}, move.eye_like),
-        Entry("Trilu", 14, 14, every, move.trilu, (1,)),
+        *[Entry("Trilu", version, version, every, move.trilu, (1,), domain=d) for d, version in (("", 14), (MS, 1))],
+        Entry("BitCast", 26, 26, {"T1": ALL, "T2": NUMBERS}, move.bit_cast),
     ]
 
 
@@ -140,6 +141,7 @@ def _indexing() -> list[Entry]:
         Entry("Resize", 10, 10, {"T": FLOATS}, index.resize, (1,)),
         Entry("Resize", 11, 19, {"T1": FLOATS, "T2": FLOATS}, index.resize, (1, 2, 3), refuse=index.unresizable),
         Entry("GridSample", 16, 22, {"T1": FLOATS, "T2": FLOATS}, written.grid_sample, refuse=unknown),
+        Entry("GridSample", 1, 1, {"T1": FLOATS, "T2": FLOATS}, written.grid_sample, refuse=unknown, domain=MS),
         Entry("Upsample", 7, 7, {"T": FLOATS}, index.resize),
         Entry("Upsample", 9, 10, {"T": FLOATS}, index.resize, (1,)),
     ]  # fmt: skip
@@ -207,7 +209,10 @@ def _contrib() -> list[Entry]:
             each(n, lines.skip_norm, types={"T": FLOATS[:3], "U": ("float",)}, refuse=contrib.unnormalised)
             for n in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
         ],
-        each("FusedMatMul", product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched),
+        *[
+            each(n, product.launched(contrib.fused_matmul), types={"T": FLOATS}, pack=product.packs, refuse=contrib.unmatched)
+            for n in ("FusedMatMul", "TransposeMatMul")
+        ],
         each("FusedGemm", product.launched(contrib.fused_gemm), types=real, pack=product.packs, refuse=contrib.inactive),
         each("EmbedLayerNormalization", contrib.embed_norm, types={"T1": ("int32",), "T": ("float16", "float")}),
         *[

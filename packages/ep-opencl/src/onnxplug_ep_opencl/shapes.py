@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,13 +13,12 @@ from onnxplug.contract import Fail, TensorSpec, ValueView, element_of, fits
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_opencl.contrib_shapes import contrib_specs
 from onnxplug_ep_opencl.quantized_shapes import quantized_shape
+from onnxplug_ep_opencl.unknown_shapes import FAILING, UNKNOWN_TO_ONNX, misfit
 from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
 from onnxplug_kernels.windows import windows
 
 _BY_BROADCAST = frozenset({"LessOrEqual", "GreaterOrEqual", "GroupNormalization"})
 """Operators with versions that onnx cannot infer, being functions: their output has the shape of their operands, broadcast."""
-_FAILING = frozenset({"ArgMax", "ArgMin", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MatMul", "PRelu", "Split"})
-"""Operators of which the CPU provider says Fail where operands do not go together."""
 CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "FusedConv", "QLinearConv"})
 """Operators that must have a window along every axis of an image."""
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
@@ -44,12 +42,6 @@ class Written(Protocol):
     def attributes(self) -> Mapping[str, Any]: ...
     @property
     def outputs(self) -> Sequence[ValueView | None]: ...
-
-
-def misfit(op_type: str, shapes: Sequence[Sequence[int] | None]) -> Refusal:
-    """What is raised for operands that do not go together."""
-    status = FAIL if op_type in _FAILING else INVALID_ARGUMENT
-    return Refusal(f"shapes of the operands do not fit: {shapes}", status)
 
 
 def require_windows(x: Sequence[int], made: Sequence[int]) -> None:
@@ -85,12 +77,8 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
         return _contrib(node, inputs)
     if node.op_type in _POOLS:
         return _pooled(node, inputs)
-    if node.op_type == "Concat":
-        return [_joined(node, [spec for spec in inputs if spec is not None])]
-    if node.op_type == "OneHot":
-        return [_hot(node, inputs)]
-    if node.op_type == "Slice" and node.since_version < 10:
-        return [_cut(node, inputs[0])]
+    if (node.op_type, node.since_version < 10) in UNKNOWN_TO_ONNX:
+        return [UNKNOWN_TO_ONNX[node.op_type, node.since_version < 10](node.attributes, inputs)]
     schema = defs.get_schema(node.op_type, node.since_version, node.domain)
     names = [f"x{n}" if spec is not None else "" for n, spec in enumerate(inputs)]
     # Outputs that nobody asks for have names too: not all operators may omit them.
@@ -109,7 +97,7 @@ def _specs(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSpe
     try:
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=opsets, ir_version=10)
     except Exception as error:  # whatever onnx's C++ raises: the operands do not fit
-        status = FAIL if node.op_type in _FAILING else None
+        status = FAIL if node.op_type in FAILING else None
         raise Refusal(f"shapes of the operands do not fit: {error}", status) from error
     first = next((shape for shape in shapes if shape is not None), ())
     specs = [
@@ -130,52 +118,6 @@ def _pooled(node: Written, inputs: Sequence[TensorSpec | None]) -> list[TensorSp
     shape = (*x.shape[:2], *moves.output)
     specs = TensorSpec(x.dtype, shape), TensorSpec(np.dtype(np.int64), shape)
     return [None if made is None else spec for made, spec in zip(node.outputs, specs, strict=False)]
-
-
-def _joined(node: Written, inputs: Sequence[TensorSpec]) -> TensorSpec:
-    """Of Concat, whose operands of no length along the axis may have any other sizes, which onnx does not allow."""
-    shapes = [spec.shape for spec in inputs]
-    axis = axes_from_front([node.attributes["axis"]], len(shapes[0]))
-    if axis is None or len({len(shape) for shape in shapes}) > 1:
-        raise misfit(node.op_type, shapes)
-    (at,) = axis
-    kept = [shape for shape in shapes if shape[at]] or shapes[:1]
-    if len({(*shape[:at], *shape[at + 1 :]) for shape in kept}) > 1:
-        raise misfit(node.op_type, shapes)
-    return TensorSpec(inputs[0].dtype, (*kept[0][:at], sum(shape[at] for shape in kept), *kept[0][at + 1 :]))
-
-
-def _hot(node: Written, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
-    """Of OneHot, of which onnx reads depths of few types and no scalar's place."""
-    places, depth, values = inputs
-    assert places is not None and values is not None and depth is not None and depth.constant is not None
-    rank = len(places.shape) + 1
-    axis = axes_from_front([node.attributes.get("axis", -1)], rank)
-    if axis is None or values.shape != (2,) or math.prod(depth.shape) != 1:
-        raise misfit(node.op_type, [places.shape, depth.shape, values.shape])
-    shape = list(places.shape)
-    shape.insert(axis[0], int(depth.constant.reshape(-1)[0]))
-    if min(shape) < 0:
-        raise Refusal(f"an output of shape {shape}")
-    return TensorSpec(values.dtype, tuple(shape))
-
-
-def _cut(node: Written, x: TensorSpec | None) -> TensorSpec:
-    """Of Slice by attributes, of which onnx knows neither axes that count from the end nor results without elements."""
-    assert x is not None
-    starts, ends, shape = node.attributes["starts"], node.attributes["ends"], list(x.shape)
-    axes = axes_from_front(node.attributes.get("axes") or range(len(starts)), len(shape))
-    if axes is None:
-        raise misfit(node.op_type, [x.shape])
-    for axis, start, end in zip(axes, starts, ends, strict=True):
-        shape[axis] = len(range(*slice(start, end).indices(x.shape[axis])))
-    return TensorSpec(x.dtype, tuple(shape))
-
-
-def axes_from_front(given: Sequence[int], rank: int) -> list[int] | None:
-    """Axes counted from the front; None where one is not there, or twice."""
-    found = [axis + rank if axis < 0 else axis for axis in given]
-    return found if len(set(found)) == len(found) and all(0 <= axis < rank for axis in found) else None
 
 
 @dataclass(frozen=True)

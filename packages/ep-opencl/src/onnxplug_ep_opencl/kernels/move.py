@@ -12,7 +12,7 @@ from onnxplug.contract.shapes import broadcast as fitting
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, fill, launch
 from onnxplug_ep_opencl.launch import Launch
-from onnxplug_ep_opencl.shapes import axes_from_front
+from onnxplug_ep_opencl.unknown_shapes import axes_from_front
 from onnxplug_kernel_text.layout import Space, broadcast, dense, space
 from onnxplug_kernel_text.types import literal, raw
 from onnxplug_kernels.refusals import Refusal

@@ -9,7 +9,7 @@ from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.kernels.call import Call
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.launch import Job, Launch
-from onnxplug_ep_opencl.shapes import misfit
+from onnxplug_ep_opencl.unknown_shapes import misfit
 from onnxplug_kernel_text.nodes.launch import Job as DescribedJob
 from onnxplug_kernel_text.nodes.launch import Launch as Described
 

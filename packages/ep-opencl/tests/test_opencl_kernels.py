@@ -296,3 +296,19 @@ def test_bits_are_read_as_another_type(source: type[np.generic], to: type[np.gen
     x = np.array([[0, 1, 1], [1, 0, 1]], source)
     (got,) = run(one_node("BitCast", {"x": x}, 26, to=helper.np_dtype_to_tensor_dtype(np.dtype(to))), {"x": x})
     np.testing.assert_array_equal(got, x.view(to), strict=True)
+
+
+OLD: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
+    "Gemm": ({"a": (3, 4), "b": (4, 5), "c": (5,)}, {"broadcast": 1, "alpha": 0.5}),
+    "PRelu": ({"x": (2, 3, 4, 3), "slope": (3,)}, {}),
+    "BatchNormalization": ({"x": (2, 3, 4, 5), "s": (3,), "b": (3,), "m": (3,), "v": (3,)}, {"is_test": 1}),
+}
+
+
+@pytest.mark.parametrize("operator", OLD)
+def test_old_versions_of_layers(operator: str) -> None:
+    """Those of models from before 2018."""
+    shapes, attributes = OLD[operator]
+    feeds = {n: rng.uniform(0.1 if n == "v" else -1, 1, shape).astype(np.float32) for n, shape in shapes.items()}
+    (got,) = run(one_node(operator, feeds, 6, **attributes), feeds)
+    np.testing.assert_allclose(got, reference(operator, feeds, 6, **attributes), rtol=1e-5, atol=1e-5)

@@ -40,8 +40,9 @@ def arithmetics(call: Call) -> list[Launch]:
     lines = statements(
         "t", call.op_type, names, types, result, with_defaults(call.op_type, call.version, call.attributes)
     )
+    placed = {"axis": 1} if call.op_type == "PRelu" and len(out.shape) > 1 else call.attributes
     walks = [
-        aligned(spec.shape, out.shape, call.attributes) if call.version < 7 else broadcast(spec.shape, out.shape)
+        aligned(spec.shape, out.shape, placed) if call.version < 7 else broadcast(spec.shape, out.shape)
         for _, spec in given
     ]
     held = None
@@ -60,7 +61,7 @@ def arithmetics(call: Call) -> list[Launch]:
 
 def aligned(shape: Sequence[int], to: Sequence[int], attributes: Mapping[str, Any]) -> Strides:
     """Strides of the limited broadcasting of versions before 7, where ``axis`` says which dimension the first one of a smaller operand
-    meets."""
+    meets; PRelu's slopes meet the channels."""
     axis = attributes.get("axis")
     if axis is None or len(shape) == len(to):
         return broadcast(shape, to)
@@ -174,7 +175,7 @@ def entries() -> list[Entry]:
     each("Gelu", 20, 20, T=FLOATS)
     each("Swish", 24, 24, T=FLOATS)
     each("LeakyRelu", 6, 16, T=FLOATS)
-    each("PRelu", 7, 16, arity=2, T=FLOATS)
+    each("PRelu", 1, 16, arity=2, T=FLOATS)
     each("ThresholdedRelu", 10, 22, T=FLOATS)
     each("Shrink", 9, 9, T=NUMBERS)
     each("Clip", 6, 13, T=NUMBERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -160,3 +161,15 @@ def test_kernels_and_schemas_are_listed() -> None:
     with pytest.raises(Fail):
         state.get_registered_ep_kernel_defs("NoExecutionProvider")
     assert {s.name for s in state.get_all_operator_schema()} >= {"Conv", "If"}
+
+
+def test_questions_about_compiled_models_that_have_no_answer(ort: Any) -> None:
+    """The classes of exceptions that onnxruntime's own tests expect, with both packages."""
+    state = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state")
+    verdict = state.get_model_compatibility_for_ep_devices
+    for devices, told, kind in (([], "x", RuntimeError), (state.get_ep_devices()[:1], None, TypeError)):
+        with pytest.raises(kind):
+            verdict(devices, told)
+    for question, source in (("", "nope.onnx"), ("_bytes", b"")):
+        with pytest.raises(RuntimeError):
+            getattr(state, "get_compatibility_info_from_model" + question)(source, CPU)

@@ -389,7 +389,7 @@ def shrinking(ort: Any, devices: str) -> Any:
 
 def test_arena_shrinkage(ort: Any) -> None:
     session = ort.InferenceSession(PLAIN, providers=[CPU])
-    for devices in ("cpu:0", "cpu", "", "cpu:0;"):
+    for devices in ("cpu:0", "cpu", "", "cpu:0;", "cpu:0;gpu:0", "cpu:0;cpu:1"):
         same(session.run(None, {"x": X}, shrinking(ort, devices)), [-X])
     invalid = ort.capi.onnxruntime_pybind11_state.InvalidArgument
     for devices, text in (
@@ -397,6 +397,8 @@ def test_arena_shrinkage(ort: Any) -> None:
             "gpu:0",
             "Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: gpu:0",
         ),
+        ("gpu:0;cpu:0", "in the memory arena shrink list: gpu:0"),
+        ("cpu:0;xyz:0", "Unsupported device specified in the memory arena shrink list: xyz"),
         ("xyz:0", "Unsupported device specified in the memory arena shrink list: xyz"),
         ("cpu:a", "Unsupported device id in the memory arena shrink list: a"),
     ):

@@ -50,15 +50,16 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """One line about what runs here."""
+    """One line about what runs here, with the words that programs look for in onnxruntime's."""
     import numpy as np
 
     from onnxplug.contract.provider import CONTRACT_VERSION
 
     contract = ".".join(map(str, CONTRACT_VERSION))
-    return (
+    parts = (
         f"onnxplug {get_version_string()}, contract {contract}, Python {sys.version.split()[0]}, NumPy {np.__version__}"
     )
+    return f"ORT Build Info: {parts}"
 
 
 def print_debug_info() -> None:

@@ -109,10 +109,13 @@ def compatibility_info(provider: str) -> str:
 
 
 def get_model_compatibility_for_ep_devices(ep_devices: Sequence[OrtEpDevice], compatibility: str) -> Compatibility:
-    """Whether the provider of these devices can use a model that was compiled with this information."""
+    """Whether the provider of these devices can use a model that was compiled with this information. TypeError for information
+    that is no text, RuntimeError for no devices and for those of several providers."""
+    if not isinstance(compatibility, str):
+        raise TypeError(f"The information of a compiled model is a str, not {type(compatibility).__name__}")
     names = {each.ep_name for each in ep_devices}
     if len(names) != 1:
-        raise Fail(f"The devices must belong to one provider, not {sorted(names)}")
+        raise RuntimeError(f"The devices must belong to one provider, not {sorted(names)}")
     name = names.pop()
     if compatibility.split(";")[0] != name:
         return Compatibility.EP_NOT_APPLICABLE
@@ -121,7 +124,8 @@ def get_model_compatibility_for_ep_devices(ep_devices: Sequence[OrtEpDevice], co
 
 
 def get_compatibility_info_from_model(model_path: str, ep_type: str) -> str | None:
-    """What a model file says of the provider it was compiled for, None where it says nothing."""
+    """What a model file says of the provider it was compiled for, None where it says nothing. RuntimeError for a file that
+    cannot be read."""
     return _info(model_path, ep_type)
 
 
@@ -134,5 +138,5 @@ def _info(source: str | bytes, ep_type: str) -> str | None:
     try:
         proto = load_model(source).proto
     except STATUS_ERRORS as error:
-        raise Fail(f"The model cannot be read: {error}") from error
+        raise RuntimeError(f"The model cannot be read: {error}") from error
     return next((p.value for p in proto.metadata_props if p.key == COMPATIBILITY + ep_type), None)

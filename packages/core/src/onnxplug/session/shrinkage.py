@@ -15,11 +15,19 @@ OPTION = "memory.enable_memory_arena_shrinkage"
 
 
 def to_shrink(options: RunOptions | None, memories: Memories) -> list[Arena]:
-    """The arenas that the option names. InvalidArgument for a device that the session does not use, or text that names
-    none."""
+    """The arenas that the option names. InvalidArgument for a first device without an arena here, and for text that names
+    no device. Devices behind the first may be missing, as in onnxruntime: programs write ``cpu:0;gpu:0`` on any machine."""
     text = "" if options is None else options._config_entries.get(OPTION, "")
-    entries = text.split(";") if text else []
-    return [_arena(entry, memories) for place, entry in enumerate(entries) if entry or not place]
+    first, *others = text.split(";")
+    if not text:
+        return []
+    required = _arena(first, memories)
+    if required is None:
+        raise InvalidArgument(
+            f"Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: {first}"
+        )
+    found = (_arena(entry, memories) for entry in others if entry)
+    return [required, *(arena for arena in found if arena is not None)]
 
 
 def shrink(arenas: Iterable[Arena], memories: Memories, runners: Iterable[GraphRunner]) -> None:
@@ -32,7 +40,8 @@ def shrink(arenas: Iterable[Arena], memories: Memories, runners: Iterable[GraphR
             memories.lender.clear()
 
 
-def _arena(entry: str, memories: Memories) -> Arena:
+def _arena(entry: str, memories: Memories) -> Arena | None:
+    """The arena of one device, None where there is none. InvalidArgument for text that names no device."""
     kind, _, number = entry.partition(":")
     spaces = {space.device: space.allocator for space in memories}
     kinds = {"gpu": [d.kind for d in spaces if d.kind != "cpu"]}.get(kind, [kind])  # onnxruntime's word for them all
@@ -41,9 +50,4 @@ def _arena(entry: str, memories: Memories) -> Arena:
     if number and not number.isdecimal():
         raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {number}")
     found = (spaces.get(Device(each, int(number or 0))) for each in kinds)
-    arena = next((allocator for allocator in found if isinstance(allocator, Arena)), None)
-    if arena is None:
-        raise InvalidArgument(
-            f"Did not find an arena based allocator registered for device-id combination in the memory arena shrink list: {entry}"
-        )
-    return arena
+    return next((allocator for allocator in found if isinstance(allocator, Arena)), None)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import core_graphs
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, parser
@@ -208,6 +209,37 @@ def test_what_stands_beside_a_constants_value_is_ignored() -> None:
     for runtime in (onnxplug, pytest.importorskip("onnxruntime")):
         session = runtime.InferenceSession(model.SerializeToString(), providers=CPU)
         assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]
+
+
+def test_of_constants_with_one_name_the_last_counts(ort: Any) -> None:
+    """onnxruntime's own optimizer of transformers wrote such models."""
+    made = core_graphs.model(
+        "g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0>() y = Add(x, c) c = Constant <value_float = 5.0>() }"
+    )
+    session = ort.InferenceSession(made, providers=CPU)
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [5, 5]
+
+
+def test_only_constants_may_share_a_name(ort: Any) -> None:
+    made = core_graphs.model(
+        "g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0>() c = Relu(x) y = Add(x, c) }"
+    )
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match=r"Duplicate definition of name \(c\)"):
+        ort.InferenceSession(made, providers=CPU)
+
+
+@pytest.mark.parametrize("operands", ["x, s", "x, s, s"])
+def test_attributes_that_layer_normalization_before_17_does_not_know_are_ignored(ort: Any, operands: str) -> None:
+    made = core_graphs.model(
+        f"g (float[2, 3] x) => (float[2, 3] y) <float[3] s = {{1, 2, 3}}> {{ y = LayerNormalization <epsion = 0.5> ({operands}) }}",
+        11,
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3) ** 2
+    (y,) = ort.InferenceSession(made, providers=CPU).run(None, {"x": x})
+    scale, wide = np.array([1, 2, 3]), x.astype(np.float64)
+    centred = wide - wide.mean(1, keepdims=True)
+    want = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * scale + scale * operands.count(", s, s")
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
 def test_domains_of_onnx_need_not_be_imported() -> None:

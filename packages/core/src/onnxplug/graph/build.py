@@ -13,7 +13,15 @@ import numpy as np
 from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
 from onnxplug.graph.between import named_subgraph
-from onnxplug.graph.check import check_bodies, check_functions, check_node, check_order, check_outputs, invalid_node
+from onnxplug.graph.check import (
+    check_bodies,
+    check_functions,
+    check_node,
+    check_order,
+    check_outputs,
+    earlier_constant,
+    invalid_node,
+)
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type, utf8_name
@@ -26,6 +34,9 @@ from onnxplug.load.tensors import external_place, payload_array, sparse_array, t
 SEPARATOR = "/"
 GRADIENT_BODY = "body"
 """Name of the nested graph that a Gradient node is given: the tensor y it names as a function of xs and zs."""
+_UNCHECKED = frozenset({("LayerNormalization", 1), ("SimplifiedLayerNormalization", 1)})
+"""onnxruntime's operators in ONNX's domain, whose schemas allow attributes that nobody reads; models have ``epsion``."""
+_LATEST = "the model will use the latest encountered one. Please, fix your model."
 
 
 def build_graph(model: Model, schemas: Schemas, replaced: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -67,13 +78,13 @@ class Builder:
         for info in (*proto.output, *proto.value_info):
             if info.HasField("type"):
                 declared.setdefault(info.name, info.type)
-        self._declare_outputs(graph, proto.node, scope, own, declared)
+        nodes = self._declare_outputs(graph, proto.node, scope, own, declared)
         check_outputs(proto, scope)
         if graph.parent is not None:
             check_order(proto, scope)
-        for node in proto.node:
+        for node in nodes:
             graph.nodes.append(self.node(graph, node, scope, prefix))
-        self.differentiated(graph, graph.nodes, proto.node, scope, graph.opsets)
+        self.differentiated(graph, graph.nodes, nodes, scope, graph.opsets)
         for output in proto.output:
             value = scope[output.name]
             value.type = value.type or declared_type(output.type)
@@ -95,6 +106,8 @@ class Builder:
         schema, since = _schema(graph, proto, domain, op_type, opsets, wrong)
         if op_type == "Constant" and not domain:  # onnxruntime reads only the value; onnxsim leaves marks beside it
             attributes = [a for a in attributes if a.name in schema.attributes] or attributes
+        elif not domain and schema is not None and (op_type, since) in _UNCHECKED:
+            attributes = [a for a in attributes if a.name in schema.attributes]
         kinds = [(a.name, a.type) for a in attributes]
         node = Node(
             self._name(graph, proto, prefix), op_type, domain, since, inputs, outputs,
@@ -152,10 +165,7 @@ class Builder:
         latest = {tensor.name: tensor for tensor in proto.initializer}
         if len(latest) < len(proto.initializer):
             twice = [name for name, count in Counter(t.name for t in proto.initializer).items() if count > 1]
-            graph.remarks += [
-                f"Duplicate initializer '{name}': the model will use the latest encountered one. Please, fix your model."
-                for name in twice
-            ]
+            graph.remarks += [f"Duplicate initializer '{name}': {_LATEST}" for name in twice]
         for tensor in latest.values():
             array, again = self._data(graph, tensor)
             dims = array.shape if isinstance(array, np.ndarray) and tensor.name in self._replaced else tensor.dims
@@ -221,21 +231,26 @@ class Builder:
     def _declare_outputs(
         self,
         graph: Graph,
-        nodes: Any,
+        protos: Any,
         scope: dict[str, Value],
         own: set[str],
         declared: dict[str, Any],
-    ) -> None:
+    ) -> list[Any]:
+        """The nodes to read: of Constants with one name the last, as in onnxruntime, whose own optimizer wrote such models."""
+        nodes = list(protos)
+        overridden: list[Any] = []
         for node in nodes:
             for name in node.output:
                 if not name:
                     continue
                 if name in own:
-                    raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
+                    overridden.append(earlier_constant(name, node, nodes))
+                    graph.remarks.append(f"Duplicate Constant '{name}': {_LATEST}")
                 own.add(name)
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)
                 scope[name] = Value(graph.names.value(utf8_name(name)), type_)
+        return [node for node in nodes if not any(node is each for each in overridden)] if overridden else nodes
 
     def _lookup(self, name: str, proto: Any, scope: dict[str, Value]) -> Value:
         try:

@@ -45,6 +45,14 @@ def check_order(body: Any, known: Container[str]) -> None:
         later.difference_update(node.output)
 
 
+def earlier_constant(name: str, node: Any, nodes: Sequence[Any]) -> Any:
+    """The Constant among GraphProto's ``nodes`` whose output the Constant ``node`` defines anew. Fail where either is none."""
+    earlier = next((each for each in nodes if name in each.output), node)
+    if earlier is node or any(each.op_type != "Constant" or normal_domain(each.domain) for each in (earlier, node)):
+        raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
+    return earlier
+
+
 def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:
     """Raise InvalidGraph when the node breaks its operator's schema: arity, omitted operands, unknown, missing or mistyped
     attributes (``kinds``: their names and AttributeTypes); Fail for attributes of values that mean nothing, and for a Constant of no

@@ -176,9 +176,12 @@ def test_what_a_run_reads_and_stores() -> None:
         ("Y", "cpu", True),
         ("Z", "cpu", False),
     ]
-    binding._store([OrtValue.ortvalue_from_numpy(ones("f4", 1)), OrtValue._wrap([ones("f4", 1)], SequenceType(FLOATS))])
+    y, z = binding._bound().outputs
+    y.result, z.result = ones("f4", 1), OrtValue._wrap([ones("f4", 1)], SequenceType(FLOATS))
     first, second = binding.copy_outputs_to_cpu()
-    assert first.tolist() == [1] and isinstance(second, list)
+    assert first.tolist() == [1] and first is not y.result and isinstance(second, list)
+    value = binding.get_outputs()[0]
+    assert value.data_type() == "tensor(float)" and binding.get_outputs()[0] is value
     binding.clear_binding_outputs()
     assert binding.get_outputs() == []
 

@@ -6,7 +6,7 @@ of inputs or of other results, gets a copy when the run is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,12 +33,16 @@ Places = Mapping[int, Place]
 """By number of the graph's output."""
 
 
+def are_worth(given: Iterable[Any]) -> bool:
+    """Whether to look for places in memory given for results."""
+    nbytes: int = sum(array.nbytes for array in given if _is_memory(array))
+    return nbytes >= WORTH
+
+
 def places_for(inputs: Sequence[Any], given: Mapping[int, Any], constant: Sequence[Any]) -> Places | None:
     """The places among the arrays ``given`` for results, None where there are none. ``constant``: the caller's memory that runs read
     beside their inputs."""
-    arrays = {at: array for at, array in given.items() if array.__class__ is np.ndarray and not array.dtype.hasobject}
-    if sum(array.nbytes for array in arrays.values()) < WORTH:
-        return None
+    arrays = {at: array for at, array in given.items() if _is_memory(array)}
     if any(x is not None and x.__class__ is not np.ndarray for x in inputs):  # what a sequence shows is not looked for
         return None
     spans: list[_Spanned] = [(*_span(x), number, None) for number, x in enumerate(inputs) if x is not None and x.size]
@@ -53,6 +57,10 @@ def places_for(inputs: Sequence[Any], given: Mapping[int, Any], constant: Sequen
         if array.flags.carray and (len(group) == 1 or (over is not None and _alike(inputs[over], array))):
             found[places[0]] = Place(array, over)
     return found or None
+
+
+def _is_memory(value: Any) -> bool:
+    return value.__class__ is np.ndarray and not value.dtype.hasobject
 
 
 def taken(places: Places, plan: Plan) -> Iterator[tuple[int, np.ndarray]]:

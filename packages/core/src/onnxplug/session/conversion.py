@@ -69,14 +69,19 @@ def strings(array: np.ndarray) -> np.ndarray:
     return made.reshape(array.shape)
 
 
+def _is_plain(array: np.ndarray, dtype: np.dtype) -> bool:
+    return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
+
+
 def tensor_of(declared: ValueType | None, array: np.ndarray) -> Typed:
     """An array as it is fed. Text becomes ``str`` objects only where that is declared; elsewhere it is refused for its type anyway."""
+    wanted = declared_tensor(declared)
+    if wanted is not None and wanted.element != "string" and _is_plain(array, wanted.dtype):
+        return Typed(array, TensorType(wanted.element, array.shape))  # as nearly always
     if is_text(array.dtype):
-        wanted = declared_tensor(declared)
         use = strings(array) if wanted is not None and wanted.element == "string" else np.asarray(array)
         return Typed(use, TensorType("string", array.shape))
     element = check_dtype(array.dtype)
-    wanted = declared_tensor(declared)
     if element.startswith("complex") and (wanted is None or wanted.element != element):
         raise RuntimeError(f"Numpy_type {array.dtype.num} can't be converted to MLDataType.")
     return Typed(tensor_array(array, ""), TensorType(element, array.shape))

@@ -7,6 +7,7 @@ words: missing feeds, then conversion by ascending name, then name, type and sha
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from onnxplug.contract.types import MapType, OptionalType, SequenceType, TensorT
 
 if TYPE_CHECKING:
     from onnxplug.session.conversion import Typed
+    from onnxplug.session.ortvalue import OrtValue
 
 _READY = 0x101
 """``ndarray.flags.num``: C-contiguous and aligned."""
@@ -107,9 +109,7 @@ class Feeds:
 
     def _held(self, value: Any) -> np.ndarray | None:
         """The array in an OrtValue that may be used here; None for anything else."""
-        from onnxplug.session.ortvalue import OrtValue
-
-        if type(value) is not OrtValue or (value._scope is not None and value._scope is not self._scope):
+        if type(value) is not _ortvalue() or (value._scope is not None and value._scope is not self._scope):
             return None
         return value._payload if type(value._payload) is np.ndarray else None
 
@@ -140,6 +140,14 @@ class Feeds:
         if name in self._read:
             raise Fail(f"Missing Input: {name}")
         return None
+
+
+@functools.cache
+def _ortvalue() -> type[OrtValue]:
+    """The class, imported when something other than an array is fed: an import statement takes as long each time as to check a feed."""
+    from onnxplug.session.ortvalue import OrtValue
+
+    return OrtValue
 
 
 def _tensor_checks(inputs: Sequence[InputSpec]) -> tuple[Any, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from onnxplug.contract.memory import HOST
 from onnxplug.contract.records import record
 from onnxplug.contract.types import TensorType
+from onnxplug.run.places import are_worth
 from onnxplug.session.addresses import at_address
 from onnxplug.session.conversion import tensor_of
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.handed import handed
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.results import deliver
 from onnxplug.session.settings import as_text
 from onnxplug.session.vector import OrtValueVector
 
@@ -21,9 +25,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from onnxplug.contract.types import ValueType
+    from onnxplug.session.engine import Engine
     from onnxplug.session.extension_binding import SessionIOBinding
 
-_HOST = OrtDevice.make("cpu", 0)
+_device = functools.lru_cache(maxsize=64, typed=True)(OrtDevice.make)
+"""The device of a name and a number; programs that bind anew for each run ask for the same few."""
+_HOST = _device("cpu", 0)
 
 
 class BoundSession(Protocol):
@@ -36,24 +43,40 @@ class BoundSession(Protocol):
 @record(slots=True)
 class OutputBinding:
     """Where an output goes: into ``value`` when memory was given, else into fresh memory of ``device``. ``result`` is
-    the last run's.
+    the last run's: an array for one in host memory until somebody asks for its value.
     """
 
     name: str
     device: OrtDevice
     value: OrtValue | None = None
-    result: OrtValue | None = None
+    result: OrtValue | np.ndarray | None = None
+
+    def fetched(self) -> OrtValue | None:
+        """The value of the last run, else the memory given, if there is either."""
+        if isinstance(self.result, np.ndarray):
+            self.result = OrtValue._wrap(self.result)
+        return self.result or self.value
 
 
 @record(slots=True)
 class Bound:
-    """What is bound: inputs by name, names of outputs, and outputs. ``values`` are the inputs in declared order once a run has found
+    """What is bound: inputs by name, names of outputs, outputs, and the memory given for some by name, if that
+    is worth while. ``values`` are the inputs in declared order once a run has found
     that they fit, where they cannot but go on to do so."""
 
     inputs: dict[str, OrtValue]
     names: list[str]
     outputs: list[OutputBinding]
+    given: dict[str, Any]
     values: list[Any] | None = None
+
+    def take(self, results: Sequence[Any], engine: Engine) -> None:
+        """Have the results of a run, where they were bound."""
+        for output, result in zip(self.outputs, results, strict=True):
+            if result.__class__ is np.ndarray and output.value is None and output.device.kind == HOST.kind:
+                output.result = result
+            else:
+                output.result = deliver(engine, output, result)
 
     def keep(self, values: Sequence[Any]) -> None:
         """Take ``values``, if they are tensors whose type and shape nobody can change."""
@@ -102,7 +125,7 @@ class IOBinding:
         """Bind memory by address; it stays the caller's and has to outlive the runs. ``element_type`` is a NumPy type
         or a TensorProto.DataType number.
         """
-        device = OrtDevice.make(device_type, device_id)
+        device = _device(device_type, device_id)
         value = at_address(device, element_type, shape, buffer_ptr, "Error when binding input:")
         self._bind_input(name, value)
 
@@ -123,7 +146,7 @@ class IOBinding:
         ``element_type`` and ``shape`` are needed. The name is checked at the run; an output stays in host memory where
         nobody offers the device's.
         """
-        device, value = OrtDevice.make(device_type, device_id), None
+        device, value = _device(device_type, device_id), None
         if buffer_ptr is not None:
             if element_type is None or shape is None:
                 raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
@@ -145,7 +168,7 @@ class IOBinding:
 
     def get_outputs(self) -> list[OrtValue]:
         """One value for each bound output: of the last run, else the memory bound to it, else an unallocated value."""
-        return [output.result or output.value or OrtValue._wrap(None) for output in self._outputs.values()]
+        return [output.fetched() or OrtValue._wrap(None) for output in self._outputs.values()]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         """``get_outputs()`` as an ``OrtValueVector``."""
@@ -157,10 +180,10 @@ class IOBinding:
         """Fresh host copies of the outputs: arrays, or lists and dictionaries for sequences and maps. RuntimeError
         before a run.
         """
-        missing = [name for name, output in self._outputs.items() if not (output.result or output.value)]
+        missing = [name for name, output in self._outputs.items() if output.result is None and output.value is None]
         if missing:
             raise RuntimeError(f"Outputs {missing} have no value yet: call run_with_iobinding first")
-        return [_on_host(value) for value in self.get_outputs()]
+        return [_on_host(output) for output in self._outputs.values()]
 
     def clear_binding_inputs(self) -> None:
         """Forget all bound inputs."""
@@ -182,16 +205,14 @@ class IOBinding:
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"cannot pickle '{type(self).__name__}' object")
 
-    def _store(self, values: Sequence[OrtValue]) -> None:
-        """Take the results of a run, in the order of binding."""
-        for output, value in zip(self._outputs.values(), values, strict=True):
-            output.result = value
-
     def _bound(self) -> Bound:
         """What is bound now; a run that is under way is not concerned by what is bound later."""
         found = self._latest
         if found is None:
-            found = self._latest = Bound(dict(self._inputs), list(self._outputs), list(self._outputs.values()))
+            outputs = list(self._outputs.values())
+            given = {output.name: output.value._payload for output in outputs if output.value is not None}
+            given = given if are_worth(given.values()) else {}
+            found = self._latest = Bound(dict(self._inputs), list(self._outputs), outputs, given)
         return found
 
     def _mine(self, value: OrtValue) -> OrtValue:
@@ -217,11 +238,12 @@ def _device_of(value: OrtValue) -> OrtDevice:
     payload = value._payload
     if payload is None or isinstance(payload, np.ndarray) or not hasattr(payload, "to_host"):
         return _HOST
-    return OrtDevice.make(payload.device.kind, payload.device.id)
+    return _device(payload.device.kind, payload.device.id)
 
 
-def _on_host(value: OrtValue) -> Any:
-    payload = value._payload
+def _on_host(output: OutputBinding) -> Any:
+    made = output.value if output.result is None else output.result
+    payload: Any = made._payload if isinstance(made, OrtValue) else made
     if isinstance(payload, np.ndarray):
         return handed(payload.copy())
     return handed(payload.to_host() if hasattr(payload, "to_host") else payload)

@@ -13,11 +13,11 @@ from onnxplug.contract.types import OptionalType, element_of
 from onnxplug.run import DeviceArray
 from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
 from onnxplug.session.device import OrtDevice
-from onnxplug.session.iobinding import OutputBinding
 from onnxplug.session.ortvalue import OrtValue
 
 if TYPE_CHECKING:
     from onnxplug.session.engine import Engine
+    from onnxplug.session.iobinding import OutputBinding
 
 
 def deliver(engine: Engine, binding: OutputBinding, result: Any) -> OrtValue:
@@ -25,8 +25,6 @@ def deliver(engine: Engine, binding: OutputBinding, result: Any) -> OrtValue:
     if binding.value is not None:
         _fill(binding.value, result, binding.name)
         return binding.value
-    if result.__class__ is np.ndarray and binding.device.kind == HOST.kind:
-        return value(engine, binding.name, result)
     memory = engine.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
     if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
         result = memory.upload(result)

@@ -61,8 +61,6 @@ class ValueRuns(Inspection):
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run with bound inputs and outputs; results go where they were bound. RuntimeError ``Error in execution: ...``
         on failure."""
-        from onnxplug.session.results import deliver
-
         engine = self._engine
         if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not engine:
             raise ValueError("IOBinding must be used with the session that created it.")
@@ -83,13 +81,9 @@ class ValueRuns(Inspection):
             else:
                 inputs = engine.feeds(bound.inputs)
                 bound.keep(inputs)
-            given = {output.name: output.value._payload for output in bound.outputs if output.value is not None}
-            places = engine.places(inputs, given) if given else None
+            places = engine.places(inputs, bound.given) if bound.given else None
             results = self._run(engine, inputs, names, run_options, host=False, places=places)
-            now = self._engine
-            iobinding._store(
-                [deliver(now, output, result) for output, result in zip(bound.outputs, results, strict=True)]
-            )
+            bound.take(results, self._engine)
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 

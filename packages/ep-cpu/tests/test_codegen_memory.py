@@ -88,6 +88,7 @@ def test_weights_that_were_folded_are_computed_again() -> None:
     (node,) = (n for n in session._engine.built.graph.nodes if n.op_type == "Conv")
     assert node.inputs[1].was_released
     np.testing.assert_allclose(node.inputs[1].constant, w * np.sqrt(S)[:, None, None, None], rtol=1e-6)
+    assert not node.inputs[1].source.source.is_read, "the filters of the model are looked at where they lie"
 
 
 def test_what_a_failed_lowering_packed_serves_the_next() -> None:

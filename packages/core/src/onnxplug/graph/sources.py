@@ -80,7 +80,7 @@ class Scaled:
 
     def __call__(self) -> np.ndarray:
         """The product."""
-        array = self.source.constant
+        array = self.source.view()
         assert array is not None
         if array.dtype not in (np.float16, np.float32):
             return np.asarray((array * self.factors).astype(array.dtype))

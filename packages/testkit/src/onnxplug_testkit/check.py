@@ -47,6 +47,7 @@ _MODULES = (
     "circumstances",
     "patterns",
     "edges",
+    "fed",
     "kept",
     "settings",
     "asked",
@@ -54,6 +55,7 @@ _MODULES = (
     "robust",
     "faults",
     "malformed",
+    "interrupts",
     "process",
     "surroundings",
 )

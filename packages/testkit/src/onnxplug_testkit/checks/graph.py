@@ -22,6 +22,8 @@ FOREIGN = ("Mish", "HardSwish", "Atanh", "Erf", "Softsign", "Gelu", "LpNormaliza
 RTOL, ATOL = 1e-4, 1e-5
 ROWS = 2048
 """Enough that the core has bound results written at once, rather than copied."""
+LARGE = 70_000
+"""Rows, and so many that neither they nor the elements of tensors with 16 columns can be counted as some devices count groups."""
 
 
 @check("graph.random_graphs")
@@ -96,11 +98,22 @@ def control_flow(subject: Subject, seed: int) -> None:
 
 @check("graph.dynamic_shapes")
 def dynamic_shapes(subject: Subject, seed: int) -> None:
-    """One session serves shapes that change from run to run, empty ones among them, in any order."""
+    """One session serves shapes that change from run to run, empty ones and one of 70000 rows among them, in any order."""
     rng = np.random.default_rng(seed)
-    made = chain(subject, 5, ("n", "m"))
+    made = chain(subject, len((*UNARY, *BINARY)), ("n", "m"))
+    shapes = [
+        (2, 16),
+        (1, 1),
+        (0, 16),
+        (257, 3),
+        (2, 16),
+        (5, 0),
+        *((n, 7) for n in range(1, 20)),
+        (LARGE, 16),
+        (2, 16),
+    ]
     with open_session(subject, made) as session:
-        for shape in [(2, 16), (1, 1), (0, 16), (257, 3), (2, 16), (5, 0), *((n, 7) for n in range(1, 20)), (2, 16)]:
+        for shape in shapes:
             x = rng.standard_normal(shape).astype(np.float32)
             agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name))
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug_testkit.check import check
-from onnxplug_testkit.checks.graph import agree
+from onnxplug_testkit.checks.graph import LARGE, agree
 from onnxplug_testkit.checks.patterns import behind, products
 from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
@@ -48,7 +48,7 @@ def results_are_kept(subject: Subject, seed: int) -> None:
 
 @check("graph.sizes_in_turns")
 def sizes_in_turns(subject: Subject, seed: int) -> None:
-    """One session serves sizes that grow and shrink, none among them, in chains and products, with run() and with bindings used again."""
+    """One session serves sizes that grow and shrink, from no rows to 70000, in chains and products, by run() and bindings used again."""
     rng = np.random.default_rng(seed)
     kind, index = _place(subject)
     for made in products(subject, rng):
@@ -58,7 +58,7 @@ def sizes_in_turns(subject: Subject, seed: int) -> None:
             for name in names:
                 free.bind_output(name, kind, index)
             earlier: list[tuple[list[onnxplug.OrtValue], list[Any]]] = []
-            for rows in (*SIZES, *SIZES):
+            for rows in (*SIZES, *SIZES, LARGE):
                 x = rng.uniform(-1, 1, (rows, 16)).astype(np.float32)
                 want = expected(made, {"x": x}, subject.name)
                 agree(session.run(None, {"x": x}), want, what=f"{rows} rows")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable
@@ -44,7 +47,7 @@ def leaks_over_runs(subject: Subject, seed: int) -> None:
 
 @check("memory.leaks_over_sessions")
 def leaks_over_sessions(subject: Subject, seed: int) -> None:
-    """A hundred sessions, each run and closed, leave no block and no growing process behind."""
+    """A hundred sessions, each run and closed, leave no block, thread or open file and no growing process behind."""
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
 
@@ -56,8 +59,14 @@ def leaks_over_sessions(subject: Subject, seed: int) -> None:
 
     with subject.allocators() as allocators:
         sessions(SETTLED)
+        opened = _open_things()
         allowed = (SESSIONS - SETTLED) * x.nbytes // 2
         grown = _growth(lambda: sessions(SESSIONS - SETTLED), allowed)
+    for what, count in _open_things().items():
+        more = count - opened[what]
+        assert more < (SESSIONS - SETTLED) // 2, (
+            f"{more} more {what} are there after {SESSIONS - SETTLED} sessions were closed"
+        )
     left = sum(a.stats().bytes_in_use for a in allocators)
     assert left == 0, f"{left} bytes of the provider's memory are in use after {SESSIONS} sessions were closed"
     assert grown < allowed, (
@@ -104,6 +113,15 @@ def feeds_are_let_go(subject: Subject, seed: int) -> None:
         gc.collect()
         for what, reference in zip(("an input", "a result"), watched, strict=True):
             assert reference() is None, f"{what} of an earlier run is still held"
+
+
+def _open_things() -> dict[str, int]:
+    """How many threads and open files the process has, as far as the operating system tells."""
+    found = {"threads": threading.active_count()}
+    for what, folder in (("threads", "/proc/self/task"), ("open files", "/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            found[what] = len(os.listdir(folder))
+    return found
 
 
 def _growth(work: Callable[[], None], allowed: int) -> int:

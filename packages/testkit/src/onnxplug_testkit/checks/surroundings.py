@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import decimal
 import functools
+import gc
 import io
 import locale
 import logging
@@ -17,7 +19,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -64,14 +66,39 @@ def process_is_left_alone(subject: Subject, seed: int) -> None:
 def _doings(act: Callable[[], object]) -> dict[str, str]:
     """What of the process is not as it was when ``act`` is done, and a text on it. All of it is restored."""
     printed = io.StringIO()
-    with _unusual(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        before = _settings()
-        act()
-        after = _settings()
+    with tempfile.TemporaryFile() as written:
+        with (
+            _unusual(),
+            _descriptors(written),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            before = _settings()
+            act()
+            after = _settings()
+        written.seek(0)
+        text = printed.getvalue() + written.read().decode(errors="replace")
     found = {name: f"changes {name}" for name in before if before[name] != after[name]}
-    if text := printed.getvalue():
+    if text:
         found["output"] = f"prints {text[:100]!r}"
     return found
+
+
+@contextlib.contextmanager
+def _descriptors(file: IO[bytes]) -> Iterator[None]:
+    """What libraries write past Python, to the output and error streams of the process, goes into a file."""
+    kept = {}
+    for number in (1, 2):
+        with contextlib.suppress(OSError):  # a process without the stream
+            kept[number] = os.dup(number)
+    for number in kept:
+        os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @check(CODE)
@@ -94,7 +121,9 @@ def _unusual() -> Iterator[None]:
     handled = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     mine = threading.current_thread() is threading.main_thread()
     environment = dict(os.environ)
+    collecting, thresholds = gc.isenabled(), gc.get_threshold()
     with (
+        decimal.localcontext(prec=31),
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
         np.errstate(call=lambda kind, flag: None, over="call", under="call", divide="call", invalid="call"),
@@ -106,6 +135,8 @@ def _unusual() -> Iterator[None]:
         logging.root.setLevel(logging.ERROR + 1)
         sys.setswitchinterval(interval * 2)
         sys.setrecursionlimit(depth + 1)
+        gc.enable()
+        gc.set_threshold(thresholds[0] + 1, *thresholds[1:])
         for number in handled if mine else ():
             signal.signal(number, lambda *given: None)
         random.seed(76543)
@@ -120,6 +151,8 @@ def _unusual() -> Iterator[None]:
                     del os.environ[name]
                 elif os.environ.get(name) != environment[name]:
                     os.environ[name] = environment[name]
+            gc.set_threshold(*thresholds)
+            (gc.enable if collecting else gc.disable)()
             sys.excepthook = hook
             logging.root.setLevel(level)
             sys.setswitchinterval(interval)
@@ -150,6 +183,8 @@ def _settings() -> dict[str, Any]:
         "Python's random state": random.getstate(),
         "hooks of the interpreter": (sys.excepthook, sys.displayhook, sys.unraisablehook),
         "the switch interval": sys.getswitchinterval(),
+        "the decimal context": (decimal.getcontext().prec, decimal.getcontext().rounding),
+        "the garbage collector": (gc.isenabled(), gc.get_threshold()),
         "the streams": (sys.stdout, sys.stderr),
     }
 

@@ -38,6 +38,10 @@ _SOUGHT = frozenset({"Imputer"})
 """Operators that look among values for one that would hardly be drawn: the values change places."""
 _MISSING = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 """Operators to which NaN says that a value is missing: where some are, the values change places."""
+_SPELLED = frozenset({"Cast", "CastLike"})
+"""Operators that read numbers in strings."""
+_ODD = ("", "n" * 300, "größe→大きさ", " blanks ", "-7")
+"""Strings as they may be: none, long, of several bytes a letter, with blanks at the ends."""
 _DOMINANT = frozenset({"Det", "Inverse"})
 """Operators of matrices that may be as good as singular, when their result is all rounding: the diagonal is made to dominate."""
 _SMALL = {"Pow": (0, 3), "BitShift": (0, 7)}
@@ -71,7 +75,7 @@ def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: 
     if formal.endswith("zero_point") and is_float(element):
         return np.zeros(like.shape, numpy_dtype(element))
     if like.dtype.kind in "OUST" or element == "string":
-        return _strings(rng, like, element)
+        return _strings(rng, op_type, like, element)
     return _numbers(rng, op_type, formal, like, element)
 
 
@@ -88,12 +92,14 @@ def as_element(array: np.ndarray, element: str) -> np.ndarray:
         return array.astype(dtype)
 
 
-def _strings(rng: np.random.Generator, like: np.ndarray, element: str) -> np.ndarray:
+def _strings(rng: np.random.Generator, op_type: str, like: np.ndarray, element: str) -> np.ndarray:
     if element != "string":
         return as_element(like, element)
     flat = np.array([str(v) if not isinstance(v, bytes) else v.decode() for v in like.ravel()], object)
     if like.dtype.kind not in "OUST":
         flat = np.array([f"{v}" for v in rng.integers(-99, 99, flat.size)], object)
+        if op_type not in _SPELLED:
+            flat = np.where(rng.random(flat.size) < 0.5, rng.choice(np.array(_ODD, object), flat.size), flat)
     return rng.permutation(flat).reshape(like.shape)
 
 

@@ -22,7 +22,7 @@ from onnxplug_testkit.subject import Subject
 
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
-    "holding", "intruding", "moody", "deaf", "writing",
+    "holding", "intruding", "moody", "deaf", "writing", "lasting",
 )  # fmt: skip
 
 

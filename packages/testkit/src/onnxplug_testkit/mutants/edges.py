@@ -200,3 +200,44 @@ def prefers_the_last() -> Subject:
 def starts_at_rest() -> Subject:
     """Ignores the state that it is to begin with."""
     return _instead("GRU", lambda kernel, *operands: kernel(*operands[:5]))
+
+
+@mutant("kernels.values", "Add", "Concat", "Where", "Gather")
+def has_five_dimensions() -> Subject:
+    """Passes sizes in five numbers and computes nothing where there are more."""
+
+    def change(node: NodeView, inputs: Sequence[Any], results: Any) -> Any:
+        return results if results.ndim < 6 else np.zeros_like(results)
+
+    return with_results(change, ("Add", "Concat", "Where", "Gather"))
+
+
+@mutant("kernels.values", "Add", "Less")
+def repeats_no_middle() -> Subject:
+    """Repeats operands along the first and the last axes of a result, not along one between them."""
+
+    def change(node: NodeView, inputs: Sequence[Any], results: Any) -> Any:
+        same = inputs[0].ndim == inputs[1].ndim >= 3
+        between = same and inputs[1].shape[0] == inputs[0].shape[0] > 1 and inputs[1].shape[1] == 1 < inputs[0].shape[1]
+        return np.zeros_like(results) if between else results
+
+    return with_results(change, ("Add", "Less"))
+
+
+@mutant("kernels.values", "Concat", "Gather")
+def cuts_strings() -> Subject:
+    """Has room for strings of 31 letters."""
+    return with_results(lambda node, inputs, results: _each(results, lambda text: text[:31]), ("Concat", "Gather"))
+
+
+@mutant("kernels.values", "Concat", "Gather")
+def trims_strings() -> Subject:
+    """Fills strings up with blanks and does not know its own from the others."""
+    return with_results(lambda node, inputs, results: _each(results, str.rstrip), ("Concat", "Gather"))
+
+
+def _each(results: np.ndarray, change: Callable[[str], str]) -> np.ndarray:
+    """With each string of a tensor changed; tensors of other types as they are."""
+    if not results.dtype.hasobject:
+        return results
+    return np.array([change(text) for text in results.ravel()], object).reshape(results.shape)

@@ -64,7 +64,9 @@ class Writing(Compiling):
         return floats and node.op_type in (*UNARY, *BINARY) and super().takes(node, kernels)
 
 
-def _with(walk: type[Walk]) -> Subject:
+def with_writing(walk: type[Walk]) -> Subject:
+    """The writing reference with regions that run otherwise."""
+
     class Changed(Writing):
         compiled = walk
 
@@ -79,7 +81,7 @@ class _Elsewhere(Written):
 @mutant("graph.random_graphs")
 def keeps_results_to_itself() -> Subject:
     """Computes everything, and writes nothing into the outputs it is given."""
-    return _with(_Elsewhere)
+    return with_writing(_Elsewhere)
 
 
 class _Accumulating(Written):
@@ -91,7 +93,7 @@ class _Accumulating(Written):
 @mutant("graph.random_graphs")
 def adds_to_what_is_there() -> Subject:
     """Takes memory that it is to write for cleared, and adds its results to what it holds."""
-    return _with(_Accumulating)
+    return with_writing(_Accumulating)
 
 
 class _Littered(Written):
@@ -104,7 +106,7 @@ class _Littered(Written):
 @mutant("graph.random_graphs")
 def sums_in_stale_scratch() -> Subject:
     """Takes its scratch memory for cleared."""
-    return _with(_Littered)
+    return with_writing(_Littered)
 
 
 class _Spendthrift(Written):
@@ -119,7 +121,7 @@ class _Spendthrift(Written):
 @mutant("graph.shared_sessions")
 def clears_its_inputs() -> Subject:
     """Uses the memory of its inputs for scratch when it has read them, though others read them too."""
-    return _with(_Spendthrift)
+    return with_writing(_Spendthrift)
 
 
 class _Updating(Written):
@@ -137,7 +139,7 @@ class _Updating(Written):
 @mutant("graph.bound_results")
 def clears_what_it_updates() -> Subject:
     """Says that its results may lie in the memory of its inputs, and clears that before it reads them."""
-    return _with(_Updating)
+    return with_writing(_Updating)
 
 
 class _Unread(Walk):

@@ -32,6 +32,9 @@ def _many_axes() -> Iterator[OwnNode]:
         low = 0.5 if op_type in ("Div", "Pow") else -2.0
         wide, small = real(2, 3, 1, 2, 4, low=low), real(3, 5, 1, 4, low=low)
         yield node(op_type, 13, [wide, small], [result], label="rank5")
+        wide, small = real(2, 1, 3, 2, 2, 3, low=low), real(1, 2, 3, 1, 2, 1, low=low)
+        yield node(op_type, 13, [wide, small], [result], label="rank6")
+        yield node(op_type, 13, [real(2, 3, 4, low=low), real(2, 1, 4, low=low)], [result], label="middle")
     chosen = (np.arange(48).reshape(2, 3, 1, 2, 4) % 3 == 0, "tensor(bool)")
     yield node("Where", 9, [chosen, real(3, 5, 1, 4), real(2, 4, low=9.0, high=10.0)], [F], label="rank5")
     yield node("Transpose", 13, [five], [F], label="rank5", perm=[4, 0, 3, 1, 2])
@@ -41,6 +44,7 @@ def _many_axes() -> Iterator[OwnNode]:
     yield node("Slice", 13, [five, *((ints(*v), N) for v in ((1, -1), (3, -9), (-4, 4), (1, -2)))], [F], label="rank5")
     yield node("Gather", 13, [five, (ints(2, -3), N)], [F], label="rank5", axis=-4)
     yield node("Pad", 13, [five, (ints(0, 1, 0, 2, 0, 1, 0, 3, 0, 0), N)], [F], label="rank5")
+    yield from _six_axes(six)
     for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L2"):
         axes = (ints(-2, 0), N)
         version = 13 if kind == "Sum" else 18
@@ -52,6 +56,21 @@ def _many_axes() -> Iterator[OwnNode]:
     yield node("ArgMax", 13, [five], [N], label="rank5", axis=-4, keepdims=0)
     yield node("CumSum", 14, [five, (scalar(-4, np.int64), N)], [F], label="rank5")
     yield node("MatMul", 13, [real(2, 1, 3, 2, 4), real(3, 1, 4, 3)], [F], label="rank5")
+
+
+def _six_axes(six: tuple[np.ndarray, str]) -> Iterator[OwnNode]:
+    """More than kernels of devices have that pass sizes and strides in registers of a fixed number."""
+    chosen = (np.arange(72).reshape(2, 1, 3, 2, 2, 3) % 3 == 0, "tensor(bool)")
+    yield node("Where", 9, [chosen, six, real(3, 1, 1, 3, low=9.0, high=10.0)], [F], label="rank6")
+    yield node("Concat", 13, [six, real(2, 1, 3, 5, 2, 3)], [F], label="rank6", axis=3)
+    yield node("Expand", 13, [six, (ints(2, 4, 3, 2, 2, 3), N)], [F], label="rank6")
+    yield node("Tile", 13, [six, (ints(1, 2, 1, 1, 2, 1), N)], [F], label="rank6")
+    yield node("Slice", 13, [six, *((ints(*v), N) for v in ((1, -1), (3, -9), (-4, 5), (1, -2)))], [F], label="rank6")
+    yield node("Gather", 13, [six, (ints(2, -3), N)], [F], label="rank6", axis=2)
+    yield node("Pad", 13, [six, (ints(0, 1, 0, 2, 0, 1, 1, 0, 0, 0, 0, 2), N)], [F], label="rank6")
+    yield node("ReduceSum", 13, [six, (ints(-2, 0), N)], [F], label="rank6", keepdims=0)
+    yield node("Softmax", 13, [six], [F], label="rank6", axis=2)
+    yield node("MatMul", 13, [six, real(2, 1, 1, 3, 4)], [F], label="rank6")
 
 
 def _many_operands() -> Iterator[OwnNode]:

@@ -12,7 +12,8 @@ from core_providers import CPU, OwnAllocator, OwnProvider, offered
 
 import onnxplug
 from onnxplug.contract import Buffer, Claim, CompiledRegion, Device, KernelDef, KernelRegistry
-from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument, Misfit
+from onnxplug.run.calls import Wanted, fitting
 
 SOURCES = [
     model(f"g (float[{n}] x) => (float[{n}] y) {{ [n0] a = Add (x, x) [n1] b = Mul (a, x) [n2] y = Tanh (b) }}")
@@ -58,6 +59,12 @@ def test_a_kernel_that_returns_what_the_output_is_not(result: str, source: bytes
         Fail, match=r"while running Add node\. Name:'n0' .*it gave .* for an output .*\(provider Nasty\)"
     ):
         run(source, Nasty)
+
+
+def test_a_result_of_another_shape_is_told_in_words() -> None:
+    """A library that makes one dimension of none is found by the two shapes; ``<f4`` names no type of ONNX."""
+    with pytest.raises(Misfit, match=r"it gave float32\[1\] for an output that is float32\[\]"):
+        fitting(np.zeros(1, np.float32), Wanted(np.dtype(np.float32), ()))
 
 
 class Region(CompiledRegion):

@@ -47,7 +47,8 @@ class Into:
 
 class Kernel:
     """A node's kernel for one session, made once by ``KernelDef.create`` (attributes read, constants packed). Holds no
-    state of a run."""
+    state of a run. Inputs on the host are aligned arrays, which may be read-only and may have gaps between elements, as
+    views have them that other kernels return."""
 
     packed: tuple[int, ...] = ()
     """Indices of constant inputs this kernel packed and will not read again; the plan passes None for them."""

@@ -109,7 +109,7 @@ def fitting(result: Any, wanted: Wanted | None) -> Any:
         raise Misfit(f"it gave {type(result).__name__} for an output that is an array of {wanted.dtype}", sized=False)
     if result.dtype != wanted.dtype or wanted.shape not in (None, result.shape):
         due = wanted.dtype if wanted.shape is None else f"{wanted.dtype}{list(wanted.shape)}"
-        given = f"it gave {result.dtype.str}{list(result.shape)} for an output that is {due}"
+        given = f"it gave {result.dtype}{list(result.shape)} for an output that is {due}"
         raise Misfit(given, sized=result.dtype == wanted.dtype)
     return result
 

@@ -9,7 +9,7 @@ import pytest
 from codegen_models import model, run_native, session
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
@@ -357,6 +357,28 @@ def test_einsum_of_a_part_of_a_concatenation() -> None:
     nodes = [node("Einsum", ["x", "w"], ["e"], equation="bij,bjk->bik"), node("Concat", ["e", "z"], ["y"], axis=2)]
     (got,) = run_native(model(nodes, feeds, ["y"]), feeds)
     close(got, np.concatenate([feeds["x"].astype(np.float64) @ feeds["w"], feeds["z"]], 2))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])
+@pytest.mark.parametrize("equation", ["i,j->ij", "blq,bhlk->bhlqk", "i,ij,kj->jki", "ii,ji->ij"])
+def test_einsum_that_sums_nothing_is_of_any_numbers(equation: str, dtype: type) -> None:
+    """Masks of integers and angles of float64 are outer products; numbers that float32 would round stay as they are."""
+    terms = equation.partition("->")[0].split(",")
+    random = np.random.default_rng(5)
+    feeds = {f"x{i}": (random.integers(-9, 9, [7] * len(t)) + 2**20 + 1).astype(dtype) for i, t in enumerate(terms)}
+    types = {"y": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+    nodes = [node("Einsum", list(feeds), ["y"], equation=equation)]
+    (got,) = run_native(model(nodes, feeds, ["y"], types=types), feeds)
+    np.testing.assert_array_equal(got, np.einsum(equation, *feeds.values()), strict=True)
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij->i", "ij,ij->"])
+def test_einsum_that_sums_integers_is_left_to_numpy(equation: str) -> None:
+    feeds = {f"x{i}": np.arange(49).reshape(7, 7) + 2**40 + i for i in range(equation.count(",") + 1)}
+    nodes = [node("Einsum", list(feeds), ["y"], equation=equation)]
+    made = session(model(nodes, feeds, ["y"], types={"y": TensorProto.INT64}))
+    assert not made.explain().regions
+    np.testing.assert_array_equal(made.run(None, feeds)[0], np.einsum(equation, *feeds.values()))
 
 
 def test_einsum_with_a_diagonal_for_its_result_is_left_to_numpy() -> None:

@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.matrices import product_of_tensors
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.reduce import reduced
-from onnxplug_ep_cpu.codegen.lower.support import floats, rank
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, floats, of, rank
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.einsum import Label, Term, parse
@@ -45,13 +45,15 @@ def _terms(node: NodeView) -> tuple[list[Term], Term]:
 
 
 def _supports(node: NodeView) -> str | None:
-    if (reason := floats(node)) is not None:
+    if (reason := of(NUMBERS)(node)) is not None:
         return reason
     try:
-        _, output = _terms(node)
+        terms, output = _terms(node)
     except ValueError as error:
         return str(error)
-    return "a diagonal of the result is not generated" if len(set(output)) < len(output) else None
+    if len(set(output)) < len(output):
+        return "a diagonal of the result is not generated"
+    return floats(node) if any(not {*term} <= {*output} for term in terms) else None  # sums are those of float32
 
 
 @lowering("Einsum", supports=_supports)
@@ -111,7 +113,7 @@ def _joined(b: Lowering, left: Part, right: Part, output: list[Label], y: ValueV
     rows, columns = ([n for n in output if n not in part.labels] for part in (right, left))
     m, n, k = (math.prod(sizes[label] for label in labels) for labels in (rows, columns, summed))
     if k == 1:
-        return Pending(shape, _PRODUCT, [left.ordered(output), right.ordered(output)])
+        return Pending(shape, _PRODUCT, [left.ordered(output), right.ordered(output)], element=left.tensor.element)
     if m == 1 or n == 1:
         leaves = [part.ordered([*output, *summed]) for part in (left, right)]
         whole = (*shape, *(sizes[label] for label in summed))

@@ -175,7 +175,7 @@ def entries() -> list[Entry]:
     each("Gelu", 20, 20, T=FLOATS)
     each("Swish", 24, 24, T=FLOATS)
     each("LeakyRelu", 6, 16, T=FLOATS)
-    each("PRelu", 1, 16, arity=2, T=FLOATS)
+    each("PRelu", 6, 16, arity=2, T=FLOATS)
     each("ThresholdedRelu", 10, 22, T=FLOATS)
     each("Shrink", 9, 9, T=NUMBERS)
     each("Clip", 6, 13, T=NUMBERS)

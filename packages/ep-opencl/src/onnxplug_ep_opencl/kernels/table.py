@@ -74,7 +74,7 @@ def _lines() -> list[Entry]:
         ],
         Entry("InstanceNormalization", 6, 22, {"T": FLOATS}, lines.instance_norm),
         Entry("GroupNormalization", 18, 21, {"T": FLOATS[:3]}, lines.group_norm),
-        Entry("BatchNormalization", 1, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=trains),
+        Entry("BatchNormalization", 6, 15, {"T": FLOATS, "T1": FLOATS, "T2": FLOATS}, lines.batch_norm, refuse=trains),
         Entry("LRN", 1, 13, {"T": FLOATS}, lines.lrn),
         Entry("Dropout", 7, 22, {"T": FLOATS}, lines.dropout, (1, 2), refuse=trains),
     ]  # fmt: skip
@@ -153,7 +153,7 @@ def _heavy() -> list[Entry]:
         Entry("MatMul", 1, 13, {"T": (*FLOATS, *whole)}, product.launched(product.matmul), pack=product.packs),
         Entry(
             "Gemm",
-            1,
+            6,
             13,
             {"T": (*FLOATS, *whole)},
             product.launched(product.gemm),

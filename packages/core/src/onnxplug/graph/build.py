@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
-from onnxplug.contract.types import SparseTensorType, TensorType, ValueType
+from onnxplug.contract.types import SparseTensorType, TensorType
 from onnxplug.graph.between import named_subgraph
 from onnxplug.graph.check import (
     check_bodies,
     check_functions,
+    check_initializer,
     check_node,
     check_order,
     check_outputs,
@@ -218,7 +219,7 @@ class Builder:
         if value is None:
             value = Value(graph.names.value(utf8_name(name)))
         else:
-            _check_declared(name, value.type, type_)
+            check_initializer(name, value.type, type_)
             if self._overridable and graph.parent is None:
                 value.default = array() if callable(array) else array
                 value.type = value.type or type_
@@ -282,24 +283,6 @@ def arrange(graph: Graph) -> None:
         raise Fail(
             f"This is an invalid model. Error: the graph is not acyclic. (a cycle goes through node '{error}')"
         ) from None
-
-
-def _check_declared(name: str, declared: ValueType | None, type_: TensorType) -> None:
-    """Fail when an initializer is not what the graph input of its name says."""
-    if not isinstance(declared, TensorType):
-        return
-    if declared.element != type_.element:
-        raise Fail(
-            f"Type Error: Data in initializer '{name}' has element type {type_} but usage of initializer in graph expects {declared}"
-        )
-    shape = declared.shape
-    if shape is not None and (
-        len(shape) != len(type_.shape or ())
-        or any(isinstance(d, int) and d != e for d, e in zip(shape, type_.shape or (), strict=True))
-    ):
-        raise Fail(
-            f"Type Error: Shape of initializer {name} does not match. {list(shape)} != {list(type_.shape or ())}"
-        )
 
 
 def _schema(

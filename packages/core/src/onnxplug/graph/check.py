@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidGraph
-from onnxplug.contract.types import TensorType
+from onnxplug.contract.types import TensorType, ValueType
 from onnxplug.graph.choices import check_choices
 from onnxplug.graph.ir import Node
 from onnxplug.graph.schemas import formals
@@ -51,6 +51,24 @@ def earlier_constant(name: str, node: Any, nodes: Sequence[Any]) -> Any:
     if earlier is node or any(each.op_type != "Constant" or normal_domain(each.domain) for each in (earlier, node)):
         raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
     return earlier
+
+
+def check_initializer(name: str, declared: ValueType | None, type_: TensorType) -> None:
+    """Fail when an initializer is not what the graph input of its name says."""
+    if not isinstance(declared, TensorType):
+        return
+    if declared.element != type_.element:
+        raise Fail(
+            f"Type Error: Data in initializer '{name}' has element type {type_} but usage of initializer in graph expects {declared}"
+        )
+    shape = declared.shape
+    if shape is not None and (
+        len(shape) != len(type_.shape or ())
+        or any(isinstance(d, int) and d != e for d, e in zip(shape, type_.shape or (), strict=True))
+    ):
+        raise Fail(
+            f"Type Error: Shape of initializer {name} does not match. {list(shape)} != {list(type_.shape or ())}"
+        )
 
 
 def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> None:

@@ -16,7 +16,7 @@ In the order data flows:
 Apart from that order: ``sizes``, ``families`` and ``undecided`` let one program serve several signatures; ``shelf`` keeps claims and
 programs for later processes; ``tuning`` chooses between algorithms; ``settings`` are the users'; ``interpret`` runs with NumPy what has no
 code for its shapes; ``awaited`` says what is bound only when sizes have come; ``elements`` has addresses of arrays for kernels that are
-called without a region. ``documents``, ``vocabulary`` and ``gram_table`` count words
-of texts. ``objects``, with ``interpreter``, makes functions that call the interpreter's C API, for strings and sequences (``text``,
-``words``, ``hashes``, ``rearranged``, ``strided``, ``sequences``).
+called without a region. ``documents``, ``vocabulary`` and ``gram_table`` count words of texts. ``objects``, with
+``interpreter``, makes functions that call the interpreter's C API, for strings and sequences (``text``, ``words``, ``hashes``,
+``rearranged``, ``strided``, ``sequences``).
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -123,24 +124,12 @@ def group_query_attention(
         pairs = ((q, q_norm_weight, q_norm_epsilon), (k, k_norm_weight, k_norm_epsilon))
         q, k = (_normed(xp, x, w, qk_norm_epsilon if epsilon is None else epsilon) for x, w, epsilon in pairs)
     if do_rotary:
-        if position_ids is None:
-            rows = starts[:, None] + np.arange(length)  # those that do not count have a place that the caches know
-            position_ids = xp.asarray(rows if query_seqlens is None else np.minimum(rows, lengths[:, None] - 1))
-        elif first:
-            places = xp.arange(length, dtype=position_ids.dtype) + position_ids[0, 0]
-            position_ids = xp.broadcast_to(places[None, :], (batch, length))
-        q, k = (
-            rotary_embedding(
-                xp,
-                x,
-                cos_cache,
-                sin_cache,
-                position_ids,
-                interleaved=rotary_interleaved,
-                rotary_embedding_dim=2 * cos_cache.shape[-1],
-            )
-            for x in (q, k)
-        )
+        rows = starts[:, None] + np.arange(length)
+        if query_seqlens is not None:
+            rows = np.minimum(rows, lengths[:, None] - 1)  # those that do not count have a place that the caches know
+        places = _places(xp, position_ids, rows, first)
+        rotate = partial(rotary_embedding, interleaved=rotary_interleaved, rotary_embedding_dim=2 * cos_cache.shape[-1])
+        q, k = (rotate(xp, x, cos_cache, sin_cache, places) for x in (q, k))
     k_store, v_store = (
         None if kind.upper() == "NONE" else _Quantized(xp, scale_, kv_cache_bit_width, past)
         for kind, scale_, past in ((k_quant_type, k_scale, past_key), (v_quant_type, v_scale, past_value))
@@ -171,6 +160,16 @@ def group_query_attention(
     if qk_output != 2:
         scores = xp.where(xp.isinf(visible), xp.zeros((), dtype=scores.dtype), scores)
     return (merged(xp, y), k, v, scores)[:n_outputs]
+
+
+def _places(xp: Any, given: Any, rows: np.ndarray, first: bool) -> Any:
+    """The place of each new token (batch, length): ``given``, of which the ``first`` step uses the first only, or ``rows``."""
+    if given is None:
+        return xp.asarray(rows)
+    if not first:
+        return given
+    places = xp.arange(rows.shape[1], dtype=given.dtype) + given[0, 0]
+    return xp.broadcast_to(places[None, :], rows.shape)
 
 
 class _Quantized:

@@ -214,10 +214,13 @@ def test_what_stands_beside_a_constants_value_is_ignored() -> None:
 def test_of_constants_with_one_name_the_last_counts(ort: Any) -> None:
     """onnxruntime's own optimizer of transformers wrote such models."""
     made = core_graphs.model(
-        "g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0>() y = Add(x, c) c = Constant <value_float = 5.0>() }"
+        """g (float[2] x) => (float[2] y) {
+            c = Constant <value_float = 1.0>() t = Add(x, c) c = Constant <value_float = 5.0>() u = Add(t, c)
+            c = Constant <value_float = 7.0>() y = Add(u, c)
+        }"""
     )
     session = ort.InferenceSession(made, providers=CPU)
-    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [5, 5]
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [21, 21]
 
 
 def test_only_constants_may_share_a_name(ort: Any) -> None:

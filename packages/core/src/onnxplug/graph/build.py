@@ -239,19 +239,18 @@ class Builder:
     ) -> list[Any]:
         """The nodes to read: of Constants with one name the last, as in onnxruntime, whose own optimizer wrote such models."""
         nodes = list(protos)
-        overridden: list[Any] = []
-        for node in nodes:
+        for node in protos:
             for name in node.output:
                 if not name:
                     continue
                 if name in own:
-                    overridden.append(earlier_constant(name, node, nodes))
+                    nodes.remove(earlier_constant(name, node, nodes))
                     graph.remarks.append(f"Duplicate Constant '{name}': {_LATEST}")
                 own.add(name)
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)
                 scope[name] = Value(graph.names.value(utf8_name(name)), type_)
-        return [node for node in nodes if not any(node is each for each in overridden)] if overridden else nodes
+        return nodes
 
     def _lookup(self, name: str, proto: Any, scope: dict[str, Value]) -> Value:
         try:

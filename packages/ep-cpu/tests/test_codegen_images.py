@@ -15,6 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from onnxplug.contract import Fail
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 
 RNG = np.random.default_rng(3)
@@ -209,3 +210,15 @@ def test_sounds_of_any_length_are_convolved_right(
 @examples(max_examples=5, deadline=None)
 def test_networks_of_images_of_any_size_are_right(name: str, sizes: list[tuple[int, int]]) -> None:
     agree(network(name), [image(*size) for size in sizes], "")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("empty", [(5, 0), (0, 7), (0, 0)])
+def test_no_image_is_made_of_nothing(mode: str, empty: tuple[int, int]) -> None:
+    """A width of 0 once gave zeros, which onnxruntime and the NumPy kernel refuse."""
+    held = {"sizes": np.array([1, 3, 4, 5])}
+    proto = of_any_size([node("Resize", "x", "", "", "sizes", mode=mode)], held, (1, 3, "h", "w"))
+    made = session(proto)
+    assert made.run(None, {"x": np.ones((1, 3, 6, 7), np.float32)})[0].shape == (1, 3, 4, 5)
+    with pytest.raises(Fail, match="do not go together"):
+        made.run(None, {"x": np.ones((1, 3, *empty), np.float32)})

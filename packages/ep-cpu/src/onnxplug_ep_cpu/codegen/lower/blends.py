@@ -83,8 +83,6 @@ def _sampled(axis: Sampling) -> tuple[np.ndarray, np.ndarray]:
     size, output, factor = axis.size, axis.output, axis.factor
     if output == size and factor == 1.0:
         return np.arange(size)[:, None], np.ones((size, 1))
-    if size == 0 or output == 0:
-        return np.zeros((output, 1), np.int64), np.zeros((output, 1))
     at = coordinates(axis.transformation, size, output, factor, rounded=axis.mode == "nearest")
     if axis.mode == "nearest":
         indices = nearest(at, size, axis.nearest).indices

@@ -65,6 +65,8 @@ def resize(b: Lowering, node: NodeView) -> None:
     if 0 in made:
         b.output(y)
         return
+    if 0 in given:
+        raise Unsupported("there is nothing that the result could be made of")
     kept = [n == m and factor == 1.0 for n, m, factor in zip(given, made, factors, strict=True)]
     order = tuple(range(len(given)))
     flat = len(given) < 3 or not all(kept[:2])

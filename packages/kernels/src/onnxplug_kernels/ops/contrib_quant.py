@@ -13,7 +13,7 @@ from onnxplug_kernels.activations import sigmoid
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.conv import qlinear_conv
 from onnxplug_kernels.ops.pool import average_pool, max_pool
-from onnxplug_kernels.ops.quantize import dequantize_linear, quantize_linear
+from onnxplug_kernels.ops.quantize import dequantize_linear, quantize_linear_10
 from onnxplug_kernels.refusals import require_axis
 
 MS = "com.microsoft"
@@ -22,7 +22,7 @@ MS = "com.microsoft"
 @op("QuantizeLinear", 1, domain=MS)
 def quantize_linear_(xp: Any, x: Any, y_scale: Any, y_zero_point: Any = None, *, axis: int = 1) -> Any:
     """QuantizeLinear-21 by tensor or by axis."""
-    return quantize_linear(xp, x, y_scale, y_zero_point, axis=axis)
+    return quantize_linear_10(xp, x, y_scale, y_zero_point, axis=axis)
 
 
 @op("DequantizeLinear", 1, domain=MS)

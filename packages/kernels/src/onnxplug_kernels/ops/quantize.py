@@ -13,7 +13,34 @@ from onnxplug_kernels.ops.cast import cast_to
 from onnxplug_kernels.ops.join import from_front
 
 
-@op("QuantizeLinear", 10, 28)
+@op("QuantizeLinear", 10, 21)
+def quantize_linear_10(
+    xp: Any,
+    x: Any,
+    y_scale: Any,
+    y_zero_point: Any = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Any:
+    """QuantizeLinear-28 divided in float32, also by half scales: before version 23, ONNX leaves the precision open and ONNX Runtime
+    divides so."""
+    return quantize_linear(
+        xp,
+        x,
+        y_scale,
+        y_zero_point,
+        axis=axis,
+        saturate=saturate,
+        block_size=block_size,
+        output_dtype=output_dtype,
+        precision=ElementType.FLOAT,
+    )
+
+
+@op("QuantizeLinear", 23, 28)
 def quantize_linear(
     xp: Any,
     x: Any,

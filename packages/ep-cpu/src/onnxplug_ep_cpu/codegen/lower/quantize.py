@@ -33,12 +33,9 @@ def _quantize_supports(node: NodeView) -> str | None:
     reason = typed(node.inputs[0]) or made or typed(node.inputs[1])
     if reason or node.attributes.get("precision", 0) not in (0, 1):
         return reason or "quantization in another precision is not generated"
-    if (
-        node.attributes.get("block_size", 0)
-        and typed(node.inputs[1], FLOAT32)
-        and not typed(node.outputs[0], SIXTEEN_BITS)
-    ):
-        return "quotients of blocks rounded to half precision, which 16 bits show, are not generated"
+    told = node.domain == "" and node.since_version >= 23 and not node.attributes.get("precision", 0)
+    if told and typed(node.inputs[1], FLOAT32):
+        return "quotients rounded to half precision, the type of the scale, are not generated"
     return _parameters_support(node)
 
 

@@ -265,7 +265,7 @@ def result(session: Any) -> list[float]:
     return session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist()
 
 
-@pytest.mark.parametrize("fields", [{}, {"length": 8}, {"offset": 0, "length": 8}, {"checksum": "x"}])
+@pytest.mark.parametrize("fields", [{}, {"length": 8}, {"offset": 0, "length": 8}, {"length": 0}, {"checksum": "x"}])
 def test_external_data(external: Placed, fields: dict[str, Any]) -> None:
     assert result(made(external("w.bin", DATA, **fields))) == [3, 4]
 
@@ -347,9 +347,9 @@ def test_external_paths_that_leave_the_folder(external: Placed, tmp_path: Path, 
 @pytest.mark.parametrize(
     "fields",
     [
-        {"offset": -1}, {"offset": 1}, {"offset": 2**62}, {"offset": "x"}, {"offset": "1.5"}, {"length": -8}, {"length": 7},
-        {"length": 9}, {"length": 16}, {"length": 2**62}, {"offset": "9" * 5000}, {"offset": 2**64, "length": 8},
-        {"dims": [4]}, {"dims": [2**31, 2**31]}, {"dims": [2**32, 2**32]}, {"dims": [2**62, 2**62, 0]}, {"data_type": 8},
+        {"offset": -1}, {"offset": 1}, {"offset": 2**62}, {"offset": "x"}, {"offset": "1.5"}, {"offset": " 0"}, {"length": "+8"},
+        {"length": -8}, {"length": 7}, {"length": 9}, {"length": 16}, {"length": 2**62}, {"offset": "9" * 5000},
+        {"offset": 2**64, "length": 8}, {"dims": [4]}, {"dims": [2**31, 2**31]}, {"dims": [2**32, 2**32]}, {"dims": [2**62, 2**62, 0]}, {"data_type": 8},
     ],
 )  # fmt: skip
 def test_external_ranges_that_do_not_fit(external: Placed, fields: dict[str, Any]) -> None:

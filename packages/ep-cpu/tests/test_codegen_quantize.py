@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -424,3 +425,23 @@ def test_embeddings_of_eight_bits(segments: bool) -> None:
     got, wanted = one("QEmbedLayerNormalization", inputs, {0, 1, 7}, MS, count=2)
     np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(got[1], wanted[1])
+
+
+def test_scales_that_are_zero_do_not_warn_where_code_is_generated() -> None:
+    """A warning would be shown to users, and where warnings are errors the node would not be generated."""
+    rng = np.random.default_rng(0)
+    held = {
+        "s": np.float32(0.1), "none": np.float32(0), "z": np.int8(0), "w": rng.integers(-9, 9, (3, 3, 3, 3)).astype(np.int8),
+        "v": rng.integers(-9, 9, (4, 2)).astype(np.int8),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "z", "none", "z"], ["c"]),
+        helper.make_node("QLinearMatMul", ["x", "s", "z", "v", "s", "z", "none", "z"], ["m"]),
+        helper.make_node("MatMulInteger", ["x", "v"], ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("QuantizeLinear", ["f", "none", "z"], ["q"]),
+    ]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        run(nodes, {"x": rng.integers(-9, 9, (1, 3, 4, 4)).astype(np.int8)}, held, ["c", "m", "q"])
+    assert not [w.message for w in seen]

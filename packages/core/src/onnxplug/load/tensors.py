@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -174,10 +175,10 @@ def _confined(name: str, location: str, folder: str) -> Path:
 
 
 def _range(name: str, entries: dict[str, str], needed: int, path: Path) -> tuple[int, int]:
-    try:
-        offset, length = int(entries.get("offset", 0)), int(entries.get("length", needed))
-    except ValueError:
-        raise Fail(f"External data of initializer '{name}': offset and length must be integers") from None
+    told = [entries.get(key, "0") for key in ("offset", "length")]
+    if not all(re.fullmatch("-?[0-9]{1,19}", text) for text in told):
+        raise Fail(f"External data of initializer '{name}': offset and length must be integers")
+    offset, length = int(told[0]), int(told[1]) or needed  # a length of 0 is one that is not told, as in ONNX Runtime
     size = path.stat().st_size
     if length != needed:
         raise Fail(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from onnxplug.contract import NodeView, TensorSpec, ValueView, fits
 from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import fuse
@@ -55,20 +57,26 @@ def lowered(
                 raise Unsupported(f"the operands of {node.op_type} '{node.name}' do not go together")
         for node in prepared.ruled:
             require(misfit(node.domain, node.op_type, [_shape(specs, v) for v in node.inputs], node.attributes))
-        for step in prepared.steps:
-            if not isinstance(step, fuse.Group):
-                _lower(lowering, step)
-                continue
-            lowering.program.turn_to(step.nodes)
-            if not step.lower(lowering):
-                for node in step.nodes:
-                    _lower(lowering, node)
+        with np.errstate(all="ignore"):  # of scales that are 0, which are divided by here as they would be in a run
+            _steps(lowering, prepared)
         lowering.finish()
     finally:  # another lowering takes what this one packed for filled
         packer.finish()
     form = Form(lowering.program, compiler(target), len(region.inputs), len(region.outputs), threads)
     log.debug("region %s is lowered: %s", region.name, prepared.facts())
     return form, lowering
+
+
+def _steps(lowering: Lowering, prepared: Prepared) -> None:
+    """Lower each step, or each node of a step that declines these shapes."""
+    for step in prepared.steps:
+        if not isinstance(step, fuse.Group):
+            _lower(lowering, step)
+            continue
+        lowering.program.turn_to(step.nodes)
+        if not step.lower(lowering):
+            for node in step.nodes:
+                _lower(lowering, node)
 
 
 def _shape(specs: Mapping[str, TensorSpec], value: ValueView | None) -> tuple[int, ...] | None:

@@ -280,15 +280,57 @@ def test_external_data_written_just_now_are_not_known_by_their_times(folder: Pat
 
 
 def test_what_is_had_from_the_model_alone_is_not_kept(folder: Path) -> None:
-    save(folder, FUNCTION)
-    assert session(folder)["results"] == [[[2.0, 4.0]]] and not kept(folder)
+    """An attribute that is a type."""
+    save(folder, TYPE)
+    assert session(folder)["results"] == [False]
+    assert not kept(folder)
 
 
-FUNCTION = """
+TYPE = """
+<ir_version: 8, opset_import: ["" : 18]>
+agraph (float[1, 2] x, bool b) => (bool y) {
+    o = If (b) <
+        then_branch = g () => (optional(float[1, 2]) t) { t = Optional<type = float[1, 2]>() },
+        else_branch = h () => (optional(float[1, 2]) e) { e = Optional(x) }
+    >
+    y = OptionalHasElement(o)
+}
+"""
+
+
+def test_functions_of_the_model_are_kept(folder: Path) -> None:
+    """One calls another, with an attribute, and stands in a branch."""
+    save(folder, FUNCTIONS)
+    first, second = session(folder), session(folder)
+    assert first.pop("onnx") and second.pop("onnx")  # whose inlining takes it
+    assert first == second and len(kept(folder)) == 1 and first["results"] == [[[6.0, 12.0]]]
+
+
+FUNCTIONS = """
 <ir_version: 9, opset_import: ["" : 18, "local" : 1]>
-agraph (float[n, 2] x) => (float[n, 2] y) { y = local.Twice(x) }
+agraph (float[n, 2] x, bool b) => (float[n, 2] y) {
+    y = If (b) <
+        then_branch = g () => (float[n, 2] t) { t = local.Six(x) },
+        else_branch = h () => (float[n, 2] e) { e = local.Times<by = 2.0>(x) }
+    >
+}
+<domain: "local", opset_import: ["" : 18, "local" : 1]>
+Six (a) => (b) { c = local.Times<by = 3.0>(a)  b = Add(c, c) }
 <domain: "local", opset_import: ["" : 18]>
-Twice (a) => (b) { b = Add(a, a) }
+Times <by>(a) => (b) { c = Constant<value_float: float = @by>()  b = Mul(a, c) }
+"""
+
+
+def test_a_later_session_warns_of_the_model_as_the_first_did(folder: Path) -> None:
+    save(folder, CONTRADICTION)
+    warnings = [session(folder)["warnings"] for _ in range(2)]
+    assert len(kept(folder)) == 1
+    assert all(text.count("Error merging shape info for output. 'y'") == 1 for text in warnings)
+
+
+CONTRADICTION = """
+<ir_version: 8, opset_import: ["" : 18]>
+agraph (float[1, 2] x) => (float[1, 3] y) { y = Neg(x) }
 """
 
 

@@ -144,6 +144,14 @@ def attribute_from_bytes(data: bytes) -> Any:
     return AttributeProto.FromString(data)
 
 
+def function_from_bytes(data: bytes) -> Any:
+    """The FunctionProto that was serialized."""
+    defer()
+    from onnx import FunctionProto
+
+    return FunctionProto.FromString(data)
+
+
 def node_proto(node: Node) -> Any:
     """A NodeProto with this node's current operand names; nested graphs only as far as ``attribute_protos`` holds
     them."""

@@ -2,7 +2,8 @@
 weights, which stay in the model.
 
 ``freeze`` gives nothing but tuples, numbers, strings and bytes, which ``marshal`` writes and reads, and ``thaw`` makes the graph of
-them that was frozen, without onnx: the schemas and the protos of attributes are had when somebody asks for them.
+them that was frozen, without onnx unless the model has functions of its own: the schemas and the protos of attributes are had when
+somebody asks for them.
 """
 
 from __future__ import annotations
@@ -40,10 +41,7 @@ class Unfit(Exception):
 
 
 def freeze(graph: Graph, origin: Origin) -> Data:
-    """The graph as data; ``origin`` is the model's. Unfit for one with functions of its own, remarks for its user, attributes that are
-    messages, or too much in it."""
-    if graph.functions or graph.remarks:
-        raise Unfit("functions or remarks")
+    """The graph as data; ``origin`` is the model's. Unfit for one with attributes that are messages, or too much in it."""
     return _Freezer(origin).main(graph)
 
 
@@ -64,7 +62,14 @@ class _Freezer:
     def main(self, graph: Graph) -> Data:
         main = self._graph(graph)
         values, nodes = graph.names.taken()
-        return main, self._values, list(map(type_data, self._types)), list(self._formals), list(values), list(nodes)
+        types, functions = list(map(type_data, self._types)), list(map(self._function, graph.functions.items()))
+        return main, self._values, types, list(self._formals), list(values), list(nodes), functions, graph.remarks
+
+    def _function(self, item: tuple[tuple[str, str, str], Any]) -> Data:
+        key, proto = item
+        data = proto.SerializeToString()
+        self._take(len(data))
+        return key, data
 
     def _graph(self, graph: Graph) -> Data:
         initializers = [(name, self._number(value)) for name, value in graph.initializers.items()]
@@ -150,11 +155,13 @@ class _Thawer:
         self._formals: list[Formals | None] = []
 
     def main(self, data: Data, folder: str) -> Graph:
-        main, values, types, self._formals, taken_values, taken_nodes = data
+        main, values, types, self._formals, taken_values, taken_nodes, functions, remarks = data
         self._types = list(map(type_of, types))
         self._values = list(map(self._value, values))
         graph = self._graph(main, None, folder)
         graph.names.take(taken_values, taken_nodes)
+        graph.functions.update((key, _function(proto)) for key, proto in functions)
+        graph.remarks += remarks
         graph.refresh()
         return graph
 
@@ -238,6 +245,12 @@ def _parsed(protos: list[bytes]) -> list[Any]:
     from onnxplug.graph.protos import attribute_from_bytes
 
     return list(map(attribute_from_bytes, protos))
+
+
+def _function(data: bytes) -> Any:
+    from onnxplug.graph.protos import function_from_bytes
+
+    return function_from_bytes(data)
 
 
 def _attribute(value: Any) -> Any:

@@ -101,17 +101,24 @@ def _optimized(opened: Opened, options: SessionOptions, optimizer: Optimizer, lo
     model = opened.model
     if isinstance(model, Recalled):
         optimizer.removed.update(model.removed)
+        _remark(model.graph, log)
         return model.graph
     beside = [] if opened.shelf is None else opened.shelf.beside(model)
     with stage("graph_building"):
         graph = read(model, options, opened.schemas)
-        for remark in graph.remarks:
-            log.warning("%s", remark)
+        _remark(graph, log)
+        said = len(graph.remarks)
     with stage("graph_optimization"):
         optimizer(graph)
+        del graph.remarks[said:]  # of what passes infer nobody is told, nor is a later session's user
         if opened.shelf is not None:
             opened.shelf.put(graph, optimizer.removed, model, beside)
     return graph
+
+
+def _remark(graph: Graph, log: Logger) -> None:
+    for remark in graph.remarks:
+        log.warning("%s", remark)
 
 
 def _placing_again(

@@ -321,6 +321,28 @@ Times <by>(a) => (b) { c = Constant<value_float: float = @by>()  b = Mul(a, c) }
 """
 
 
+def test_a_function_with_external_data_is_kept_as_long_as_that_is_the_same(folder: Path) -> None:
+    model = onnx.parser.parse_model(OUTSIDE)
+    weight = model.functions[0].node[0].attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
+    weight.CopyFrom(onnx.TensorProto(data_type=7, dims=[1], data_location=onnx.TensorProto.EXTERNAL))
+    weight.external_data.add(key="location", value="weights")
+    onnx.save(model, folder / "model.onnx")
+    shapes = []
+    for axis in (0, 0, 1):
+        (folder / "weights").write_bytes(np.array([axis], np.int64).tobytes())
+        found = session(folder, {"SETTLED": "0"}, bytes=False)
+        shapes.append((found["edges"][-1][2], np.shape(found["results"][0])))
+    assert shapes == [([1, "n", 2], (1, 1, 2))] * 2 + [(["n", 1, 2], (1, 1, 2))]
+
+
+OUTSIDE = """
+<ir_version: 9, opset_import: ["" : 18, "local" : 1]>
+agraph (float[n, 2] x) => (float[] y) { y = local.Wide(x) }
+<domain: "local", opset_import: ["" : 18]>
+Wide (a) => (b) { axes = Constant()  b = Unsqueeze(a, axes) }
+"""
+
+
 def test_a_later_session_warns_of_the_model_as_the_first_did(folder: Path) -> None:
     save(folder, CONTRADICTION)
     warnings = [session(folder)["warnings"] for _ in range(2)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from onnxplug.contract.errors import InvalidArgument
@@ -42,15 +43,22 @@ def refer(tensor: Any, location: str, offset: int, length: int) -> None:
 
 
 def external_locations(proto: Any) -> set[str]:
-    """The files, as the model names them, that tensors of a ModelProto lie in, those of attributes and nested graphs included."""
-    outside = (t for t in _tensors(proto.graph) if t.data_location == t.EXTERNAL)
+    """The files, as the model names them, that tensors of a ModelProto lie in, those of attributes, nested graphs and functions
+    included."""
+    tensors = chain(_tensors(proto.graph), *(_of_nodes(function.node) for function in proto.functions))
+    outside = (t for t in tensors if t.data_location == t.EXTERNAL)
     return {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
 
 
 def _tensors(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
-    sparse = list(graph.sparse_initializer)
-    for node in graph.node:
+    for each in graph.sparse_initializer:
+        yield from (each.values, each.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
         for attribute in node.attribute:
             kind = attribute.type
             if kind in (attribute.TENSOR, attribute.TENSORS):
@@ -59,9 +67,7 @@ def _tensors(graph: Any) -> Iterator[Any]:
                 for body in [attribute.g] if kind == attribute.GRAPH else attribute.graphs:
                     yield from _tensors(body)
             elif kind == attribute.SPARSE_TENSOR:
-                sparse.append(attribute.sparse_tensor)
-    for each in sparse:
-        yield from (each.values, each.indices)
+                yield from (attribute.sparse_tensor.values, attribute.sparse_tensor.indices)
 
 
 def _inside(path: str, folder: str) -> str:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelLookup
 from onnxplug.plugins import registry
 from onnxplug_ep_reference.provider import ReferenceProvider
-from onnxplug_testkit.check import checks
+from onnxplug_testkit import mutants as mutated
+from onnxplug_testkit.check import Check, checks
 from onnxplug_testkit.checks import robust
 from onnxplug_testkit.cli import main
-from onnxplug_testkit.mutants import Mutant, check_names, judge, mutants, systematic
+from onnxplug_testkit.mutants import Broken, Mutant, check_names, judge, mutants, systematic
 from onnxplug_testkit.mutants.base import HOST, NAME, subject
 from onnxplug_testkit.mutants.compiling import Compiling
 from onnxplug_testkit.mutants.writing import Writing
+from onnxplug_testkit.subject import Subject
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,35 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_killed_by_its_named_check(mutant: Mutant) -> None:
     with mutant.subject() as broken:
         assert judge(broken, mutant.killed_by, mutant.operators) == mutant.killed_by
+
+
+class _Misspelt(ReferenceProvider):
+    def on_run_start(self, options: Any) -> None:
+        prnit(options)  # type: ignore[name-defined]  # noqa: F821
+
+
+class _Misnamed(ReferenceProvider):
+    def on_run_start(self, settings: Any, device: Any) -> None:
+        """Never called."""
+
+
+@pytest.mark.parametrize("provider", [_Misspelt, _Misnamed])
+@pytest.mark.parametrize("name", ["graph.random_graphs", "graph.dynamic_shapes", "robust.threads"])
+def test_a_mistake_in_a_mutant_kills_nothing(provider: type[ReferenceProvider], name: str) -> None:
+    wrong = subject(provider, HOST)
+    wrong.announce()
+    with pytest.raises(Broken, match=f"{name} fails for a mistake"):
+        judge(wrong, name)
+
+
+def test_what_no_check_states_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stumbles(subject: Subject, seed: int) -> None:
+        raise LookupError("of the check's own")
+
+    made = {"robust.threads": Check("robust.threads", "robust", "It stumbles.", stumbles)}
+    monkeypatch.setattr(mutated, "checks", lambda: made)
+    with pytest.raises(LookupError):
+        judge(subject(), "robust.threads")
 
 
 def test_there_are_enough() -> None:

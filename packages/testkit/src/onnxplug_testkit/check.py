@@ -1,7 +1,8 @@
 """Checks: named functions of a subject, with the level they belong to.
 
 A check raises ``CheckFailed`` when the contract is broken and ``Unsupported``, which names a capability, when the subject
-does not offer what it is about. What else it raises counts as a failure too.
+does not offer what it is about. Status errors of sessions that it does not expect are stated as its failure; what else it raises
+counts as a failure too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.levels import LEVELS
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ class Check:
             if isinstance(error, CheckFailed):
                 raise
             raise CheckFailed(self.name, str(error)) from error
+        except STATUS_ERRORS as error:
+            raise CheckFailed(self.name, f"a session fails: {error}") from error
 
 
 _checks: dict[str, Check] = {}

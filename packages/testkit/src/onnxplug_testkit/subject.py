@@ -43,8 +43,12 @@ class Subject:
         made = create_instance(self.spec, {**self.options, **options}, context)
         try:
             yield made
-        finally:
-            made.call("close")
+        except BaseException:
+            # What failed is told, not that closing after it fails too.
+            with contextlib.suppress(Exception):
+                made.call("close")
+            raise
+        made.call("close")
 
     @contextlib.contextmanager
     def watched(self, watch: Callable[[Any], Any]) -> Iterator[None]:

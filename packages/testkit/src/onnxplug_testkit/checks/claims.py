@@ -21,14 +21,16 @@ GRAPHS = 8
 
 @check("graph.capability_is_pure")
 def capability_is_pure(subject: Subject, seed: int) -> None:
-    """``get_capability`` asked twice answers the same and leaves the graph as it was; a second instance answers the same too."""
-    for graph in _graphs(subject, seed):
-        before = _described(graph)
-        with subject.instance() as instance, subject.instance() as other:
-            answers = [_answers(i, graph) for i in (instance, instance, other)]
-        assert answers[0] == answers[1], "asked again about the same graph, get_capability answers otherwise"
-        assert answers[0] == answers[2], "two instances answer otherwise about the same graph"
-        assert _described(graph) == before, "get_capability changes the graph"
+    """``get_capability`` answers the same asked twice, after other graphs and by another instance, and leaves the graph as it was."""
+    with subject.instance() as veteran:
+        for graph in _graphs(subject, seed):
+            before = _described(graph)
+            with subject.instance() as instance, subject.instance() as other:
+                answers = [_answers(i, graph) for i in (instance, instance, other, veteran)]
+            assert answers[0] == answers[1], "asked again about the same graph, get_capability answers otherwise"
+            assert answers[0] == answers[2], "two instances answer otherwise about the same graph"
+            assert answers[0] == answers[3], "an instance that was asked about other graphs before answers otherwise"
+            assert _described(graph) == before, "get_capability changes the graph"
 
 
 @check("graph.claims_are_sound")

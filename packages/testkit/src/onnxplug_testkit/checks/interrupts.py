@@ -13,30 +13,38 @@ from onnxplug_testkit.checks.graph import agree
 from onnxplug_testkit.models import dag, expected, open_session
 from onnxplug_testkit.subject import Subject
 
-MOST = 24
-"""Places in a run at which it is interrupted."""
+FIRST, SPREAD = 12, 13
+"""Places in a run at which it is interrupted: so many at its start, and so many from start to end."""
 _OTHERS = frozenset({"onnxplug", "numpy", *sys.stdlib_module_names})
 """Packages whose calls are not the provider's."""
 
 
 @check("robust.interrupts")
 def interrupts(subject: Subject, seed: int) -> None:
-    """A KeyboardInterrupt at any call in the provider's code ends the run as that, and the next run is right."""
+    """A KeyboardInterrupt at any call in the provider's code ends the run as that, the next run is right, and no memory is lost."""
     rng = np.random.default_rng(seed)
     made = dag(subject, rng)
     feeds = {name: rng.standard_normal((5, 16)).astype(np.float32) for name in ("x", "z")}
     want = expected(made, feeds, subject.name)
-    with open_session(subject, made) as session:
+    with subject.allocators() as allocators, open_session(subject, made) as session:
         agree(session.run(None, feeds), want)
-        for number in range(MOST):
+        before, hook = sys.getprofile(), sys.unraisablehook
+        counting = _Finger(sys.maxsize)
+        sys.setprofile(counting)
+        try:
+            session.run(None, feeds)
+        finally:
+            sys.setprofile(before)
+        last = max(sys.maxsize - counting.left - 1, 0)
+        for number in sorted({*range(min(FIRST, last)), *np.linspace(0, last, SPREAD).astype(int).tolist()}):
             finger = _Finger(number)
-            before, hook = sys.getprofile(), sys.unraisablehook
+            got: list[Any] | None = None
             dropped: list[Any] = []
             # What finalizers and callbacks of C code raise is dropped, which is no fault of the provider's.
             sys.unraisablehook = dropped.append
             sys.setprofile(finger)
             try:
-                session.run(None, feeds)
+                got = session.run(None, feeds)
             except KeyboardInterrupt:
                 assert finger.pressed, "a run raises KeyboardInterrupt of its own accord"
             except Exception as error:
@@ -48,23 +56,27 @@ def interrupts(subject: Subject, seed: int) -> None:
             finally:
                 sys.setprofile(before)
                 sys.unraisablehook = hook
+            if got is not None:
+                agree(got, want, what=f"the run in which a KeyboardInterrupt in {finger.where} was dropped")
             agree(session.run(None, feeds), want, what=f"the run after a KeyboardInterrupt in {finger.where}")
-            if not finger.pressed:
-                break
+    left = sum(a.stats().bytes_in_use for a in allocators)
+    assert left == 0, (
+        f"{left} bytes of the provider's memory are in use after runs were interrupted and their session closed"
+    )
 
 
 class _Finger:
     """Raises KeyboardInterrupt when ``after`` Python functions of the provider were called."""
 
     def __init__(self, after: int) -> None:
-        self._left, self.pressed, self.where = after, False, "no function"
+        self.left, self.pressed, self.where = after, False, "no function"
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         module = str(frame.f_globals.get("__name__"))
         if event != "call" or self.pressed or module.partition(".")[0] in _OTHERS:
             return
-        if self._left:
-            self._left -= 1
+        if self.left:
+            self.left -= 1
             return
         self.pressed, self.where = True, f"{module}.{frame.f_code.co_qualname}"
         raise KeyboardInterrupt

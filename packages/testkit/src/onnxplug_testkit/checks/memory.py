@@ -56,7 +56,10 @@ def sizes(subject: Subject, seed: int) -> None:
 def zero_size(subject: Subject, seed: int) -> None:
     """Blocks of no bytes can be taken, viewed, copied and freed, several at once."""
     with space_of(subject) as space:
-        buffers = [space.allocator.allocate(0) for _ in range(3)]
+        try:
+            buffers = [space.allocator.allocate(0) for _ in range(3)]
+        except Exception as error:
+            raise AssertionError(f"a block of no bytes is refused: {type(error).__name__}: {error}") from error
         for buffer in buffers:
             empty = np.empty((0, 4), np.float32)
             native = space.view(buffer, empty.dtype, empty.shape)

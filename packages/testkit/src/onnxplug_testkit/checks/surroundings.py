@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import decimal
 import functools
 import gc
@@ -122,7 +123,10 @@ def _unusual() -> Iterator[None]:
     mine = threading.current_thread() is threading.main_thread()
     environment = dict(os.environ)
     collecting, thresholds = gc.isenabled(), gc.get_threshold()
+    mask, watching, spoken = os.umask(0o037), (sys.gettrace(), sys.getprofile()), locale.setlocale(locale.LC_NUMERIC)
+    everywhere = locale.setlocale(locale.LC_ALL)
     with (
+        _arithmetic(),
         decimal.localcontext(prec=31),
         tempfile.TemporaryDirectory() as folder,
         contextlib.chdir(folder),
@@ -135,6 +139,14 @@ def _unusual() -> Iterator[None]:
         logging.root.setLevel(logging.ERROR + 1)
         sys.setswitchinterval(interval * 2)
         sys.setrecursionlimit(depth + 1)
+        if watching == (None, None):  # debuggers and measures of coverage go on
+            sys.settrace(_watch)
+            sys.setprofile(_watch)
+        for name in ("C.UTF-8", "C"):  # where numbers look the same
+            if name != spoken:
+                with contextlib.suppress(locale.Error):
+                    locale.setlocale(locale.LC_NUMERIC, name)
+                    break
         gc.enable()
         gc.set_threshold(thresholds[0] + 1, *thresholds[1:])
         for number in handled if mine else ():
@@ -151,6 +163,10 @@ def _unusual() -> Iterator[None]:
                     del os.environ[name]
                 elif os.environ.get(name) != environment[name]:
                     os.environ[name] = environment[name]
+            sys.settrace(watching[0])
+            sys.setprofile(watching[1])
+            os.umask(mask)
+            locale.setlocale(locale.LC_ALL, everywhere)
             gc.set_threshold(*thresholds)
             (gc.enable if collecting else gc.disable)()
             sys.excepthook = hook
@@ -159,6 +175,49 @@ def _unusual() -> Iterator[None]:
             sys.setrecursionlimit(depth)
             random.setstate(states[0])
             np.random.set_state(states[1])
+
+
+def _environment_of_floats() -> tuple[ctypes.CDLL, Any] | None:
+    """The C library and how it has floats computed now."""
+    try:
+        c, kept = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+        c.fegetenv(kept)
+    except (OSError, TypeError, AttributeError):  # there is none, or it is spelt otherwise
+        return None
+    return c, kept
+
+
+_FLOATS = _environment_of_floats()
+
+
+def _watch(*given: object) -> None:
+    """A trace function that looks at nothing."""
+
+
+@contextlib.contextmanager
+def _arithmetic() -> Iterator[None]:
+    """Floats are rounded as they were when the kit was imported, before and afterwards, where the C library can set that."""
+    if _FLOATS is None:
+        yield
+        return
+    c, kept = _FLOATS
+    c.fesetenv(kept)
+    try:
+        yield
+    finally:
+        c.fesetenv(kept)
+
+
+def _rounded() -> list[float]:
+    """What shows how floats are rounded: up, down or to the nearest, and whether the smallest count."""
+    tiny, normal, subnormal = 1e-20, 2.0**-1022, 5e-324
+    return [1 + tiny, 1 - tiny, -1 - tiny, normal * 0.5, subnormal * 1.0]
+
+
+def _umask() -> int:
+    mask = os.umask(0o037)
+    os.umask(mask)
+    return mask
 
 
 def _settings() -> dict[str, Any]:
@@ -175,6 +234,9 @@ def _settings() -> dict[str, Any]:
         ),
         "the locale": locale.setlocale(locale.LC_ALL),
         "sys.path": list(sys.path),
+        "how floats are rounded": _rounded(),
+        "the mask of files": _umask(),
+        "trace functions": (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "the recursion limit": sys.getrecursionlimit(),
         "handling of signals": signals,
         "NumPy's error state": np.geterr(),

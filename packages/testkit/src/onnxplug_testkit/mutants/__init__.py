@@ -1,17 +1,20 @@
 """Deliberately broken providers: each is the reference with one behaviour changed, and names the check that must notice.
 
 ``judge`` runs that check. The kit's own tests hold that every mutant is killed by its named check, that every check kills a
-mutant, and that the unchanged reference survives them all.
+mutant, and that the unchanged reference survives them all. A kill is a failure that a check states: a mutant in whose own code a name is
+missing, or whose hooks are called with other arguments than they take, is ``Broken``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from onnxplug.plugins import InvalidProvider
 from onnxplug_testkit.check import CheckFailed, Unsupported, checks
 from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kernels.claim import CLAIM_CHECKS
@@ -22,8 +25,14 @@ from onnxplug_testkit.subject import Subject
 
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
-    "holding", "intruding", "moody", "deaf", "writing", "lasting",
+    "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
 )  # fmt: skip
+
+_ARGUMENTS = re.compile("(positional|keyword|keyword-only) arguments?")
+
+
+class Broken(Exception):
+    """A mutant fails for another reason than the one it is made for."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +94,34 @@ def check_names() -> set[str]:
 
 def judge(subject: Subject, check: str, operators: tuple[str, ...] = (), seed: int = 1) -> str | None:
     """The name of the check that fails when ``check`` is run on ``subject``; None when it survives or is spared. ``kernels`` is all that
-    is tried of kernels."""
+    is tried of kernels. Broken when it fails for a mistake in the code; exceptions that no check states pass."""
     try:
         if check in checks():
             checks()[check](subject, seed)
         else:
             _judge_kernels(subject, check, operators, seed)
     except CheckFailed as error:
+        if (mistake := next(filter(_is_mistake, _reasons(error)), None)) is not None:
+            raise Broken(f"{error.check} fails for a mistake in the code it judges: {mistake!r}") from error
         return error.check
     except Unsupported:
         return None
-    except Exception:  # whatever else a check runs into is a failure of that check
-        return check
     return None
+
+
+def _is_mistake(error: BaseException) -> bool:
+    """Whether it shows that a function or hook takes other arguments than it is given, or uses a name that is not there."""
+    called = isinstance(error, TypeError) and _ARGUMENTS.search(str(error)) is not None
+    return called or isinstance(error, (NameError, ImportError, AttributeError, InvalidProvider))
+
+
+def _reasons(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what led to it."""
+    yield error
+    within = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for reason in (error.__cause__ or error.__context__, *within):
+        if reason is not None:
+            yield from _reasons(reason)
 
 
 def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], seed: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import AllocatorStats, ArenaConfig, Buffer, KernelDef, NodeView, SessionContext
+from onnxplug.contract import Allocator, AllocatorStats, ArenaConfig, Buffer, KernelDef, NodeView, SessionContext
 from onnxplug_ep_reference.memory import SimAllocator
 from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
@@ -164,6 +165,27 @@ class _Leaky(ReferenceProvider):
 def leaks_a_buffer_per_run() -> Subject:
     """Takes a block in every run and gives none back."""
     return subject(_Leaky)
+
+
+class _Prepared(ReferenceProvider):
+    def create_allocators(self) -> Sequence[Allocator]:
+        made = super().create_allocators()
+        self._ready = [(allocator, allocator.allocate(1 << 16)) for allocator in made]
+        return made
+
+    def on_run_start(self, options: Any) -> None:
+        while self._ready:
+            allocator, block = self._ready.pop()
+            allocator.free(block)
+
+    def close(self) -> None:
+        """What it keeps its first run gives back."""
+
+
+@mutant("memory.leaks_over_sessions")
+def prepares_for_a_run() -> Subject:
+    """Takes a block for its first run and keeps it where there is none."""
+    return subject(_Prepared)
 
 
 _sessions: list[Any] = []

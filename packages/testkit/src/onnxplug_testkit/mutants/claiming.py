@@ -16,7 +16,9 @@ from onnxplug.contract import (
     KernelLookup,
     KernelRegistry,
     Region,
+    SessionContext,
 )
+from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import HOST, subject
@@ -133,6 +135,27 @@ class _Tired(ReferenceProvider):
 def tires_of_large_graphs() -> Subject:
     """Answers for the first five nodes of a graph and leaves the rest without a word."""
     return subject(_Tired)
+
+
+class _Sated(ReferenceProvider):
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._graphs: list[GraphView] = []
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        if all(graph is not known for known in self._graphs):
+            self._graphs.append(graph)
+        for answer in super().get_capability(graph, kernels):
+            if isinstance(answer, Claim) and graph is not self._graphs[0]:
+                yield Decline(answer.nodes[0], "there is enough to do")
+            else:
+                yield answer
+
+
+@mutant("graph.capability_is_pure")
+def is_sated() -> Subject:
+    """Takes nodes of the first graph that it is asked about and of no other."""
+    return subject(_Sated)
 
 
 class _Shallow(ReferenceProvider):

@@ -122,6 +122,23 @@ def frees_what_is_read() -> Subject:
     return with_kernels(("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Add", "Mul", "Sub"), create)
 
 
+class _Shapely(Compiling):
+    kept: dict[str, Any] = {}  # noqa: RUF012  shared by all sessions, which is what is wrong with it
+
+    def compile(self, regions: Sequence[Any]) -> Sequence[Any]:
+        keys = [
+            str([(n.inputs, n.outputs, sorted(n.attributes.items())) for n in region.graph.nodes]) for region in regions
+        ]
+        return [self.kept.setdefault(key, made) for key, made in zip(keys, super().compile(regions), strict=True)]
+
+
+@mutant("graph.attributes_are_apart")
+def compiles_without_operators() -> Subject:
+    """Keeps compiled regions by attributes and by names and types of their values, which operators are no part of."""
+    _Shapely.kept.clear()
+    return subject(_Shapely, HOST)
+
+
 @dataclass(frozen=True)
 class _AsText(ReferenceOptions):
     share: float | None = option(None, "part of the device to use; empty: all of it")

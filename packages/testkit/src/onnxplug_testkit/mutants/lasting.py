@@ -153,6 +153,50 @@ def takes_interrupts_for_errors() -> Subject:
     return with_regions(_Half)
 
 
+class _Copy:
+    """Copies when it is gone."""
+
+    def __init__(self, source: np.ndarray) -> None:
+        self._source, self.target = source, np.zeros_like(source)
+
+    def __del__(self) -> None:
+        np.copyto(self.target, self._source)
+
+
+class _Finalizing(Walk):
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        copies = [_Copy(x) for x in super().__call__(context, *inputs)]
+        targets = [copy.target for copy in copies]
+        del copies
+        return targets
+
+
+@mutant("robust.interrupts")
+def ends_its_work_in_finalizers() -> Subject:
+    """Copies its results in finalizers, in which interrupts are dropped and the copy with them."""
+    return with_regions(_Finalizing)
+
+
+class _Scratching(ReferenceProvider):
+    def on_run_start(self, options: Any) -> None:
+        assert self.allocator is not None
+        self._scratch = self.allocator.allocate(1 << 10)
+
+    def on_run_end(self, options: Any, error: BaseException | None) -> None:
+        assert self.allocator is not None
+        if error is None or isinstance(error, Exception):
+            self.allocator.free(self._scratch)
+
+    def close(self) -> None:
+        """Runs have given everything back."""
+
+
+@mutant("robust.interrupts")
+def keeps_scratch_of_interrupted_runs() -> Subject:
+    """Gives its scratch memory back when a run ends or fails, not when it is interrupted."""
+    return subject(_Scratching)
+
+
 class _Talking(ReferenceProvider):
     def on_run_start(self, options: Any) -> None:
         os.write(2, b"42 kernels launched\n")

@@ -17,7 +17,7 @@ from codegen_models import model, row
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
-from onnx import helper
+from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug.contract.cache import DiskCache
@@ -64,6 +64,24 @@ def test_a_node_alone_is_generated_where_that_pays(op_type: str, shape: tuple[in
 def test_what_is_not_known_of_a_shape_is_taken_for_middling() -> None:
     assert not _alone_is_native("Relu", (8,), symbolic=True)
     assert _alone_is_native("Relu", (2, 8), symbolic=True)
+
+
+def test_light_nodes_that_nothing_connects_are_one_region() -> None:
+    nodes = [helper.make_node(op, ["x"], [op]) for op in ("Relu", "Neg", "Abs")]
+    nodes += [
+        helper.make_node("Relu", ["y"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["n"]),
+    ]  # a path leads out of this Relu
+    feeds, names = {"x": row(4), "y": row(3)}, ["Relu", "Neg", "Abs", "n"]
+    made = onnxplug.InferenceSession(
+        model(nodes, feeds, names, types={"n": TensorProto.INT64}).SerializeToString(),
+        providers=["CPUExecutionProvider"],
+    )
+    (region,) = {node["region"] for node in made.explain().nodes} - {None}
+    assert [n["op_type"] for n in made.explain().nodes if n["region"] == region] == ["Relu", "Neg", "Abs"]
+    x, y = feeds.values()
+    for got, due in zip(made.run(None, feeds), (np.maximum(x, 0), -x, np.abs(x), [np.flatnonzero(y > 0)]), strict=True):
+        np.testing.assert_array_equal(got, due)
 
 
 def _alone_is_native(op_type: str, shape: tuple[int, ...], symbolic: bool) -> bool:

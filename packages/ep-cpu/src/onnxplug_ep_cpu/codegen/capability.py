@@ -97,10 +97,24 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
         groups = [list(graph.nodes)]  # a body that is one region runs trip after trip
     whole = len(groups) == 1 and len(groups[0]) == len(graph.nodes)
     brief = whole and all(map(_is_view if graph.parent is None else _is_fixed, graph.nodes))
-    for group in groups:
+
+    def is_worth(group: list[NodeView]) -> bool:
         compute = [node for node in group if id(node) not in shapes and id(node) not in carrying]
-        if (brief and compute) or len(compute) >= SMALLEST or any(map(_alone, compute)):
-            yield Claim(group, "native")
+        return (brief and bool(compute)) or len(compute) >= SMALLEST or any(map(_alone, compute))
+
+    members = {id(node) for node in graph.nodes}
+    left = [node for group in groups if not is_worth(group) for node in group]
+    groups = [*filter(is_worth, groups), [node for node in left if _is_unconnected(node, members)]]
+    yield from (Claim(group, "native") for group in groups if is_worth(group))
+
+
+def _is_unconnected(node: NodeView, graph: Collection[int]) -> bool:
+    """Whether nothing that the node reads is made by one of the graph's, and none reads what it makes: however many such nodes are one
+    region, no path leaves it, and what they read and make, being the graph's, does not lie in memory longer than without it."""
+    read = [v for v in (*node.inputs, *node.captures) if v is not None and v.producer is not None]
+    return not any(id(v.producer) in graph for v in read) and not any(
+        v.consumers for v in node.outputs if v is not None
+    )
 
 
 def _resized_alone(graph: GraphView, shapes: set[int]) -> set[int]:

@@ -20,9 +20,11 @@ from onnxplug.run.planned import POOL, Planned
 from onnxplug.run.plans import MAX_PLANS, Plans
 from onnxplug.run.quiet import Quiet, hush, restore
 from onnxplug.run.rows import shapes_of
-from onnxplug.run.strides import Strides
+from onnxplug.run.strides import Repeat, Strides
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from onnxplug.run.lane import Course, Lane
     from onnxplug.run.runtime import Runtime
 
@@ -82,6 +84,18 @@ class GraphRunner:
             return self.run(inputs, options)
 
         return run
+
+    def repeated(self, inputs: Sequence[Any], given: Sequence[np.ndarray | None]) -> Repeat | None:
+        """``run`` of always these inputs, with memory given for results (see ``Repeat``); None where the graph is not one small region or
+        the memory does not fit."""
+        if not self._is_region:
+            return None
+        planned = self.plans.of(inputs)
+        frame = self.frame(planned)
+        if planned.is_small and Repeat.fits(frame, given):
+            return Repeat(frame, inputs, given)
+        self.give_back(planned, frame)
+        return None
 
     def lane(self, shapes: tuple[Any, ...], course: Course) -> tuple[Lane, deque[Lane]] | None:
         """A way to run trip after trip on inputs of these shapes (see ``shapes_of``), ``course`` being always the same, and where it

@@ -1,5 +1,5 @@
 """Runs of a graph that is one small region: its function is called with operands of the trip and fresh results, and nothing else is
-done between one trip and the next."""
+done between one trip and the next. A caller whose runs all have the same inputs does still less (``Repeat``)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from operator import is_not
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxplug.plan.failures import failures_of
-from onnxplug.run.calls import choice
+from onnxplug.run.calls import Get, choice
 from onnxplug.run.frame import Frame
 from onnxplug.run.rows import dense
 
@@ -31,13 +33,8 @@ def _stride(frame: Frame) -> Stride:
     if function is None or found is None:
         return _nothing
     region, context = found
-    plan, step, specs = frame.plan, frame.plan.steps[0], frame.results_made()
-    places: list[int | None] = [*plan.inputs, *plan.outputs]
-    operands = (step.workspace, *step.ins, *step.outs)
-    fixed = [n for n in operands if n not in places]
-    places += fixed
-    get = choice([places.index(n) for n in operands])
-    rest = tuple(None if n is None else frame.values[n] for n in fixed)
+    step, specs = frame.plan.steps[0], frame.results_made()
+    get, rest = _operands(frame)
     last = 1 + len(step.ins)
 
     def otherwise(made: list[Any], given: Sequence[Any]) -> list[Any] | None:
@@ -63,6 +60,54 @@ def _stride(frame: Frame) -> Stride:
         return made if function(*given) else otherwise(made, given)
 
     return run
+
+
+def _operands(frame: Frame) -> tuple[Get, tuple[Any, ...]]:
+    """How the operands of a frame's function are taken from the inputs of a run, its results and what is the same in each; and the last."""
+    plan, step = frame.plan, frame.plan.steps[0]
+    places: list[int | None] = [*plan.inputs, *plan.outputs]
+    operands = (step.workspace, *step.ins, *step.outs)
+    fixed = [n for n in operands if n not in places]
+    places += fixed
+    rest = tuple(None if n is None else frame.values[n] for n in fixed)
+    return choice([places.index(n) for n in operands]), rest
+
+
+class Repeat:
+    """The function of a frame for always the same inputs; for one thread at a time. ``given``: the memory for each result, which has no
+    byte in common with anything else, None for one that is fresh in each run."""
+
+    def __init__(self, frame: Frame, inputs: Sequence[Any], given: Sequence[np.ndarray | None]) -> None:
+        function = frame.only_function()
+        assert function is not None
+        self._frame, self._function = frame, function
+        self._get, self._rest = _operands(frame)
+        self._inputs, self._given = tuple(inputs), given
+        self._fresh = [
+            (empty, shape, dtype)
+            for x, (_, empty, shape, dtype) in zip(given, frame.results_made(), strict=True)
+            if x is None
+        ]
+        self._operands = None if self._fresh else self._get((*inputs, *given, *self._rest))
+
+    @staticmethod
+    def fits(frame: Frame, given: Sequence[np.ndarray | None]) -> bool:
+        """Whether the frame has a function, and results are as large and of the type as the memory given for them."""
+        if frame.only_function() is None:
+            return False
+        made = frame.results_made()
+        return all(x is None or (x.shape, x.dtype) == each[2:] for x, each in zip(given, made, strict=True))
+
+    def __call__(self) -> Sequence[Any] | None:
+        """The fresh results, or None where the function declined."""
+        if self._operands is not None:
+            return () if self._function(*self._operands) else None
+        fresh = [empty(shape, dtype) for empty, shape, dtype in self._fresh]
+        made = fresh
+        if len(fresh) < len(self._given):
+            following = iter(fresh)
+            made = [next(following) if x is None else x for x in self._given]
+        return fresh if self._function(*self._get((*self._inputs, *made, *self._rest))) else None
 
 
 class Strides:

@@ -69,14 +69,15 @@ def strings(array: np.ndarray) -> np.ndarray:
     return made.reshape(array.shape)
 
 
-def _is_plain(array: np.ndarray, dtype: np.dtype) -> bool:
+def is_plain(array: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether the array is fed as it is, where elements of ``dtype`` are declared that are no text."""
     return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
 
 
 def tensor_of(declared: ValueType | None, array: np.ndarray) -> Typed:
     """An array as it is fed. Text becomes ``str`` objects only where that is declared; elsewhere it is refused for its type anyway."""
     wanted = declared_tensor(declared)
-    if wanted is not None and wanted.element != "string" and _is_plain(array, wanted.dtype):
+    if wanted is not None and wanted.element != "string" and is_plain(array, wanted.dtype):
         return Typed(array, TensorType(wanted.element, array.shape))  # as nearly always
     if is_text(array.dtype):
         use = strings(array) if wanted is not None and wanted.element == "string" else np.asarray(array)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
     from onnxplug.contract.types import ValueType
     from onnxplug.graph.value import Value
+    from onnxplug.run.strides import Repeat
     from onnxplug.session.capture import Capture
     from onnxplug.session.profile import Profile
 
@@ -222,6 +223,11 @@ class Engine:
         return self.output_names if everything else resolve_outputs(names, self.output_names)
 
     @cached_property
+    def feedable(self) -> Mapping[str, ValueType]:
+        """The declared type of each input, by name."""
+        return {v.name: declared(v) for v in self.inputs}
+
+    @cached_property
     def node_args(self) -> list[tuple[Value, NodeArg]]:
         """The inputs with the ``NodeArg`` that ``get_inputs`` gives for each, the same objects each time."""
         return [(v, NodeArg(v.name, declared(v))) for v in self.inputs]
@@ -234,6 +240,17 @@ class Engine:
     def places(self, inputs: Sequence[Any], given: Mapping[str, Any]) -> Places | None:
         """Where a run on these inputs may write results at once, if arrays are given for some outputs, by name."""
         return places_for(inputs, {self._positions[name]: array for name, array in given.items()}, self._lent)
+
+    def repeated(self, inputs: Sequence[Any], given: Sequence[np.ndarray | None]) -> Repeat | None:
+        """Runs on always these inputs where nothing but the graph's one region runs: see ``GraphRunner.repeated``. ``given``: the caller's
+        memory for each output, None for those of which each run makes a fresh one."""
+        if not self._bare or self.profile is not None or self._call != self.built.runner.run:
+            return None
+        arrays = {at: array for at, array in enumerate(given) if array is not None}
+        places = (places_for(inputs, arrays, self._lent) or {}) if arrays else {}
+        if any(at not in places or places[at].over is not None for at in arrays):
+            return None
+        return self.built.runner.repeated(inputs, given)
 
     def type_of(self, name: str) -> ValueType | None:
         """An output's declared type."""

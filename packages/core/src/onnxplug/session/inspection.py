@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from onnxplug.contract.errors import Fail
-from onnxplug.session.model_io import ModelMetadata, NodeArg, declared
+from onnxplug.session.model_io import ModelMetadata, NodeArg
 from onnxplug.session.options import SessionOptions
 
 if TYPE_CHECKING:
@@ -192,5 +192,5 @@ class Inspection:
     _providers = property(get_providers)
     _provider_options = property(get_provider_options)
 
-    def _feedable(self) -> dict[str, ValueType]:
-        return {v.name: declared(v) for v in self._engine.inputs}
+    def _feedable(self) -> Mapping[str, ValueType]:
+        return self._engine.feedable

@@ -45,13 +45,13 @@ class OrtValue:
     runs.
     """
 
-    __slots__ = ("__weakref__", "_owner", "_payload", "_scope", "_type")
+    __slots__ = ("__weakref__", "_owner", "_payload", "_scope", "_told")
 
     def __init__(self, ortvalue: OrtValue, numpy_obj: Any = None, session: Any = None) -> None:
         if not isinstance(ortvalue, OrtValue):
             raise ValueError("`Provided ortvalue` needs to be of type `OrtValue`")
         self._payload: Any = ortvalue._payload
-        self._type: ValueType | None = ortvalue._type
+        self._told: ValueType | None = ortvalue._told
         self._owner: Any = ortvalue._owner
         self._scope: Any = ortvalue._scope
 
@@ -63,8 +63,15 @@ class OrtValue:
         """
         value = cls.__new__(cls)
         value._payload, value._owner, value._scope = payload, owner, scope
-        value._type = type_ if type_ is not None or payload is None else _type_of(payload)
+        value._told = type_
         return value
+
+    @property
+    def _type(self) -> ValueType | None:
+        """Of a tensor nobody was told the type of, made when it is asked for, which it seldom is."""
+        if self._told is None and self._payload is not None:
+            self._told = _type_of(self._payload)
+        return self._told
 
     @classmethod
     def ortvalue_from_numpy(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onnxplug.contract.errors import InvalidArgument
+from onnxplug.plugins import observers_for
 from onnxplug.session.arguments import check_run_options, with_adapters
 from onnxplug.session.feeds import check_outputs
 from onnxplug.session.inspection import Inspection
@@ -67,6 +68,8 @@ class ValueRuns(Inspection):
         check_run_options(run_options)
         try:
             bound = iobinding._bound()
+            if bound.idle and run_options is None and not _are_watched() and bound.again():
+                return
             names: Sequence[str] = bound.names
             if not names:
                 raise InvalidArgument("At least one output should be requested.")
@@ -80,10 +83,11 @@ class ValueRuns(Inspection):
                 inputs = bound.values
             else:
                 inputs = engine.feeds(bound.inputs)
-                bound.keep(inputs)
             places = engine.places(inputs, bound.given) if bound.given else None
             results = self._run(engine, inputs, names, run_options, host=False, places=places)
             bound.take(results, self._engine)
+            if run_options is None or not run_options._adapters:
+                bound.ran(inputs, engine)
         except Exception as error:
             raise RuntimeError(f"Error in execution: {getattr(error, 'text', error)}") from error
 
@@ -123,3 +127,8 @@ class ValueRuns(Inspection):
         from onnxplug.session.results import empty
 
         return empty(self._engine, shape, element_type, device_type, device_id, vendor_id)
+
+
+def _are_watched() -> bool:
+    """Whether an observer is told of runs."""
+    return bool(observers_for("onnxplug_run_start") or observers_for("onnxplug_run_end"))

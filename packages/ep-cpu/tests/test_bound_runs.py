@@ -13,7 +13,7 @@ from onnx import helper
 import onnxplug
 from onnxplug.plugins.observers import register_observer, unregister_observer
 
-NODES = (helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["x"], ["z"]))
+NODES = (helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["y"], ["z"]))
 
 
 def session(nodes: Sequence[Any] = NODES, options: Any = None, **inputs: np.ndarray) -> onnxplug.InferenceSession:

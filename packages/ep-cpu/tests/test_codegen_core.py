@@ -21,8 +21,8 @@ from onnx import TensorProto, helper
 
 import onnxplug
 from onnxplug.contract.cache import DiskCache
+from onnxplug_ep_cpu.codegen import capability, driver, waits
 from onnxplug_ep_cpu.codegen import compiler as compilers
-from onnxplug_ep_cpu.codegen import driver, waits
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen import pool as pools
 from onnxplug_ep_cpu.codegen import target as targets
@@ -67,21 +67,22 @@ def test_what_is_not_known_of_a_shape_is_taken_for_middling() -> None:
 
 
 def test_light_nodes_that_nothing_connects_are_one_region() -> None:
-    nodes = [helper.make_node(op, ["x"], [op]) for op in ("Relu", "Neg", "Abs")]
-    nodes += [
-        helper.make_node("Relu", ["y"], ["r"]),
-        helper.make_node("NonZero", ["r"], ["n"]),
-    ]  # a path leads out of this Relu
-    feeds, names = {"x": row(4), "y": row(3)}, ["Relu", "Neg", "Abs", "n"]
-    made = onnxplug.InferenceSession(
-        model(nodes, feeds, names, types={"n": TensorProto.INT64}).SerializeToString(),
-        providers=["CPUExecutionProvider"],
-    )
-    (region,) = {node["region"] for node in made.explain().nodes} - {None}
-    assert [n["op_type"] for n in made.explain().nodes if n["region"] == region] == ["Relu", "Neg", "Abs"]
-    x, y = feeds.values()
-    for got, due in zip(made.run(None, feeds), (np.maximum(x, 0), -x, np.abs(x), [np.flatnonzero(y > 0)]), strict=True):
-        np.testing.assert_array_equal(got, due)
+    functions = {"Relu": lambda x: np.maximum(x, 0), "Neg": np.negative, "Abs": np.abs, "Floor": np.floor}
+    for several in (dict(list(functions.items())[:3]), functions):
+        nodes = [helper.make_node(op, ["x"], [op]) for op in several]
+        nodes += [
+            helper.make_node("Relu", ["y"], ["r"]),
+            helper.make_node("NonZero", ["r"], ["n"]),
+        ]  # which a path leaves
+        feeds, x, y = {"x": row(4), "y": row(3)}, row(4), row(3)
+        proto = model(nodes, feeds, [*several, "n"], types={"n": TensorProto.INT64}).SerializeToString()
+        made = onnxplug.InferenceSession(proto, providers=["CPUExecutionProvider"])
+        explained = made.explain().nodes
+        inside = [node["op_type"] for node in explained if str(node["region"]).startswith("native")]
+        assert inside == (list(several) if len(several) == capability.UNCONNECTED else []), explained
+        wanted = [*(function(x) for function in several.values()), [np.flatnonzero(y > 0)]]
+        for got, due in zip(made.run(None, feeds), wanted, strict=True):
+            np.testing.assert_array_equal(got, due)
 
 
 def _alone_is_native(op_type: str, shape: tuple[int, ...], symbolic: bool) -> bool:

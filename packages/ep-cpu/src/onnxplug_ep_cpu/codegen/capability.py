@@ -53,6 +53,9 @@ SHAPE_OPERANDS = {
 (see ``awaited``)."""
 SMALLEST = 2
 """Fewer generated nodes than this, none of them heavy or of large operands, are left to NumPy."""
+UNCONNECTED = 4
+"""Fewer such nodes than this are left to NumPy where nothing connects them: a region saves each but the first a call, a microsecond, and
+takes milliseconds to make."""
 LARGE = 512
 """Elements from which on NumPy takes longer over one node than entering a region does, which takes no longer than a call of
 NumPy's: it uses one thread, narrower loops for many functions, and new memory for what lies between."""
@@ -102,10 +105,12 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
         compute = [node for node in group if id(node) not in shapes and id(node) not in carrying]
         return (brief and bool(compute)) or len(compute) >= SMALLEST or any(map(_alone, compute))
 
+    yield from (Claim(group, "native") for group in groups if is_worth(group))
     members = {id(node) for node in graph.nodes}
     left = [node for group in groups if not is_worth(group) for node in group]
-    groups = [*filter(is_worth, groups), [node for node in left if _is_unconnected(node, members)]]
-    yield from (Claim(group, "native") for group in groups if is_worth(group))
+    unconnected = [node for node in left if id(node) not in shapes and _is_unconnected(node, members)]
+    if len(unconnected) >= UNCONNECTED:
+        yield Claim(unconnected, "native")
 
 
 def _is_unconnected(node: NodeView, graph: Collection[int]) -> bool:

@@ -1,8 +1,7 @@
-"""Runs of a session in threads of their own."""
+"""Runs of a session in other threads."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from onnxplug.session import environment
 from onnxplug.session.arguments import check_run_options, with_adapters
 from onnxplug.session.feeds import check_outputs
 from onnxplug.session.options import RunOptions
+from onnxplug.session.threads import in_thread
 from onnxplug.session.value_runs import ValueRuns
 
 
@@ -25,7 +25,7 @@ class AsyncRuns(ValueRuns):
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """As ``run`` in a thread of its own, which calls ``callback(results, user_data, error)``: error is "" for a run
+        """As ``run`` in another thread, which calls ``callback(results, user_data, error)``: error is "" for a run
         that succeeded, else its text, and then there are no results.
 
         ValueError for missing feeds at once, InvalidArgument for a session with ``intra_op_num_threads`` 1.
@@ -55,4 +55,4 @@ class AsyncRuns(ValueRuns):
                 results, text = [], str(getattr(error, "text", error))
             callback(results, user_data, text)
 
-        threading.Thread(target=work, name="onnxplug-run-async").start()
+        in_thread(work, "onnxplug-run-async")

@@ -67,7 +67,12 @@ def test_what_is_not_known_of_a_shape_is_taken_for_middling() -> None:
 
 
 def test_light_nodes_that_nothing_connects_are_one_region() -> None:
-    functions = {"Relu": lambda x: np.maximum(x, 0), "Neg": np.negative, "Abs": np.abs, "Floor": np.floor}
+    functions: dict[str, Any] = {
+        "Relu": lambda x: np.maximum(x, 0),
+        "Neg": np.negative,
+        "Abs": np.abs,
+        "Floor": np.floor,
+    }
     for several in (dict(list(functions.items())[:3]), functions):
         nodes = [helper.make_node(op, ["x"], [op]) for op in several]
         nodes += [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from core_graphs import model
@@ -105,3 +108,67 @@ def test_a_growing_past_gives_what_each_session_gives(made: onnxplug.InferenceSe
         alone = onnxplug.InferenceSession(model(TEXT), providers=[CPU]) if past % 7 == 0 else made
         for got, want in zip(made.run(None, feeds), alone.run(None, feeds), strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+BRANCHING = """g (float[B, S, 6] x, float[C, S, 6] y) => (q, p, r, u, f, t) {
+    two = Constant<value_ints = [-1, 2]>() scales = Constant<value_floats = [1.0, 1.0, 1.7]>() none = Constant<value_floats: floats = []>()
+    a = Add(x, y) b = Transpose<perm = [2, 0, 1]>(a) c = Concat<axis = 0>(x, y) d = Softmax(c)
+    q = Squeeze(a) p = MaxPool<kernel_shape = [3], strides = [2]>(b) r = Reshape(d, two) u = Resize(a, none, scales)
+    f = Flatten(u) t = ReduceMax<keepdims = 0>(f)
+}"""
+"""Shapes that take decisions: what broadcasts, has a size of 1, is too short for a window or is divided by 2."""
+
+
+def branching() -> onnxplug.InferenceSession:
+    return onnxplug.InferenceSession(model(BRANCHING), providers=[CPU])
+
+
+def all_nodes(made: onnxplug.InferenceSession) -> Any:
+    """What ``RegionSpecs`` reads of a region, of all of the model's nodes."""
+    units = made._engine.built.placement.main.units
+    return SimpleNamespace(nodes=[n for u in units for n in (u.nodes if isinstance(u, RegionUnit) else [u.node])])
+
+
+def tell(made: onnxplug.InferenceSession, specs: RegionSpecs, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    shapes = {"x": x, "y": y}
+    specs.follow(
+        lambda value: TensorSpec(np.dtype(np.float32), shapes[value.name]), True,
+        made._engine.built.runtime.evaluate_again,
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.sampled_from([1, 3, 4]), st.integers(0, 5), st.booleans()),
+        min_size=6,
+        max_size=24,
+    )
+)
+def test_decisions_on_the_way_are_taken_again(steps: list[tuple[int, int, int, bool]]) -> None:
+    made = branching()
+    kept = RegionSpecs(all_nodes(made), Inference())
+    for batch, other, length, equal in steps:
+        shapes = (batch, length, 6), (batch if equal else other, length, 6)
+        anew = RegionSpecs(all_nodes(made), Inference())
+        for specs in (kept, anew):
+            tell(made, specs, *shapes)
+        assert content(kept) == content(anew)
+
+
+def test_no_node_is_looked_at_where_sizes_alone_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, inference = branching(), Inference()
+    kept, asked = RegionSpecs(all_nodes(made), inference), list[str]()
+    for batch in (3, 5, 7):
+        tell(made, kept, (batch, 9, 6), (batch, 9, 6))
+    monkeypatch.setattr(
+        inference,
+        "outputs",
+        lambda node, *rest: asked.append(node.op_type) or Inference.outputs(inference, node, *rest),
+    )
+    for batch in (8, 31, 2):
+        tell(made, kept, (batch, 9, 6), (batch, 9, 6))
+        assert kept.named["u"].shape == (batch, 9, 10) and kept.named["c"].shape == (2 * batch, 9, 6)
+    assert not asked
+    tell(made, kept, (1, 9, 6), (1, 9, 6))  # which Squeeze takes away
+    assert asked and kept.named["q"].shape == (9, 6)

@@ -17,11 +17,11 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from onnxplug.contract import assign_offsets
 from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.sizes import Tape
 from onnxplug_ep_cpu.codegen import families, program, region
 from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
 from onnxplug_ep_cpu.codegen.lower import winograd
 from onnxplug_ep_cpu.codegen.program import Buffer, Form, Program, Ref
-from onnxplug_ep_cpu.codegen.sizes import Tape
 
 
 def block(heads: int = 2, size: int = 8) -> ModelProto:

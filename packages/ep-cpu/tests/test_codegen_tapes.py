@@ -13,9 +13,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from onnxplug.contract import TensorSpec
+from onnxplug.contract.sizes import Size, Tape, computed, greatest, least, portion
 from onnxplug_ep_cpu.codegen.families import Family
 from onnxplug_ep_cpu.codegen.recipes import KEPT, Recipe, decided, key_of, remembered
-from onnxplug_ep_cpu.codegen.sizes import Size, Tape, computed, greatest, least, portion
 from onnxplug_kernels.windows import Windows
 
 SIZES = st.integers(0, 40)

@@ -6,8 +6,9 @@ each row; a vector counts as one row (ai.onnx.ml specification; the scores' colu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from onnxplug.contract.types import Dim, Shape, TensorType, ValueType
 
@@ -72,7 +73,8 @@ def _vectorized(node: Node, shapes: Sequence[Shape | None]) -> list[Shape | None
     if any(not s or len(s) > 2 for s in shapes) or any(width < 0 for width in given):
         return [(None, None)]
     widths = list(given)[: len(shapes)] if given else [s[-1] for s in shapes if s]
-    total = sum(w for w in widths if isinstance(w, int)) if all(isinstance(w, int) for w in widths) else None
+    known = [w for w in widths if is_known(w)]
+    total = sum(known) if len(known) == len(widths) else None
     return [(_rows(shapes[0]), total)]
 
 
@@ -120,9 +122,12 @@ def _rows(shape: Shape | None) -> Dim:
 
 
 def _product(shape: Shape) -> Dim:
-    total = 1
-    for dim in shape:
-        if not isinstance(dim, int):
-            return dim if len(shape) == 1 else None
-        total *= dim
-    return total
+    known = [dim for dim in shape if is_known(dim)]
+    if len(known) < len(shape):
+        return shape[0] if len(shape) == 1 else None
+    return math.prod(known)
+
+
+def is_known(dim: Dim) -> TypeGuard[int]:
+    """Whether it is a number, or one that is followed (``contract.sizes``)."""
+    return dim is not None and not isinstance(dim, str)

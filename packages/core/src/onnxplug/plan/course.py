@@ -7,17 +7,26 @@ get past still holds it up.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from onnxplug.contract.kernels import TensorSpec
+from onnxplug.contract.logs import Log
 from onnxplug.graph.ir import Node
 from onnxplug.graph.value import Value
+from onnxplug.plan.script import Learned, Script, Specs, alike
+
+log = Log("onnxplug.plan")
 
 Found = Sequence[TensorSpec | None]
 Infer = Callable[[Node, Found], Found]
 
 UNCHANGED = -1
+SCRIPTS = 4
+"""Of the latest changes, kept of a course."""
+FRUITLESS = 6
+"""Changes in a row that no script foretold, after which none is made any more: that takes several times as long as the change."""
 
 
 class Course:
@@ -42,6 +51,9 @@ class Course:
         """Node, its operands as classes and as specs of what does not change, its outputs in both ways, and whether it stands
         for other nodes."""
         self._inputs: list[int] = []
+        self._scripts: list[Script] = []
+        self._untold = 0
+        """Changes in a row that no script foretold."""
         pairs: dict[tuple[int, int], int] = {}
         for value, was, now in zip(inputs, before, after, strict=True):
             number = UNCHANGED
@@ -84,13 +96,42 @@ class Course:
                 self._members[number].append(value)
                 self._classes[value] = number
 
-    def repeat(self, before: Found, inputs: Found, infer: Infer) -> list[tuple[list[Value], TensorSpec | None]] | None:
+    def repeat(self, before: Found, inputs: Found, infer: Infer, anew: Infer) -> Learned | None:
         """Values and the specs they have now, for inputs that had the specs ``before``; None where the change takes another
-        course."""
-        now: dict[int, TensorSpec | None] = {}
+        course. ``anew``: as ``infer``, of operands whose sizes are followed."""
+        past: dict[int, TensorSpec | None] = {}
+        given: dict[int, TensorSpec | None] = {}
         for number, was, spec in zip(self._inputs, before, inputs, strict=True):
-            if (was if number == UNCHANGED else now.setdefault(number, spec)) is not spec:
+            if (was if number == UNCHANGED else given.setdefault(number, spec)) is not spec:
                 return None
+            past.setdefault(number, was)
+        for script in self._scripts:
+            learned = script.repeat(given)
+            if learned is not None:
+                self._untold = 0
+                return learned
+        found = self._change(given, infer, operator.is_)
+        if found is None:
+            return None
+        if self._untold < FRUITLESS:
+            self._untold += 1
+            self._follow(past, given, found, anew)
+        return [(members, found[number]) for number, members in enumerate(self._members)]
+
+    def _follow(self, past: Specs, given: Specs, found: Specs, anew: Infer) -> None:
+        """Keep a script of this change, where one can be made."""
+        try:
+            script = Script(past, given, lambda specs: self._change(specs, anew, alike), self._members, found)
+        except (
+            Exception
+        ) as reason:  # whatever NumPy and rules do with what is no plain number: the change itself went well
+            log.debug("shapes are not followed: %s: %s", type(reason).__name__, reason)
+        else:
+            self._scripts = [script, *self._scripts[: SCRIPTS - 1]]
+
+    def _change(self, given: Specs, infer: Infer, same: Callable[[Any, Any], bool]) -> Specs | None:
+        """The specs of all classes for those of the inputs' classes; None where the change takes another course."""
+        now = dict(given)
         for node, classes, fixed, numbers, made, stands in self._steps:
             operands = [s if c == UNCHANGED else now[c] for c, s in zip(classes, fixed, strict=True)]
             if stands and not _all_known(node, operands):
@@ -100,9 +141,9 @@ class Course:
                 spec = found[at] if at < len(found) else None
                 if number != UNCHANGED:
                     now[number] = spec
-                elif spec is not made[at] and node.outputs[at] is not None:
+                elif node.outputs[at] is not None and not same(spec, made[at]):
                     return None
-        return [(members, now[number]) for number, members in enumerate(self._members)]
+        return now
 
 
 def _all_known(node: Node, operands: Found) -> bool:

@@ -100,6 +100,10 @@ class Inference:
             self._exact[exact] = operands, found
         return found
 
+    def anew(self, node: Node, operands: Found, as_declared: bool, evaluate: Evaluate) -> Found:
+        """As ``outputs``, without a look at what was found before, so that sizes of the operands may be followed."""
+        return _follow(node, operands, as_declared, evaluate, partial(self._general.outputs, self.kind(node)))
+
     @staticmethod
     def _key(kind: Any, node: Node, operands: Found, as_declared: bool) -> Any:
         """What the outputs' specs depend on; None where that is more than can be told."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.shapes import Shape, broadcast, channels_second, declares_last
-from onnxplug.graph.infer_ml import ML, output_shapes_ml
+from onnxplug.contract.sizes import computed
+from onnxplug.graph.infer_ml import ML, is_known, output_shapes_ml
 from onnxplug.plan.rules import Constants, Shapes, gemm, rule
 from onnxplug.plan.rules import output_shapes as output_shapes
 
@@ -237,7 +238,11 @@ def _resize(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | No
         return [tuple(int(n) for n in sizes)] if scales is None or not scales.size else None
     if scales is None or scales.size != len(x):
         return None
-    return [tuple(int(np.floor(np.float32(n) * scale)) for n, scale in zip(x, scales, strict=True))]
+    return [tuple(computed(_scaled, n, scale) for n, scale in zip(x, scales, strict=True))]
+
+
+def _scaled(size: int, scale: np.float32) -> int:
+    return int(np.floor(np.float32(size) * scale))
 
 
 @rule("TopK")
@@ -276,7 +281,8 @@ def _grams(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | Non
 def _learned(node: Any, shapes: Shapes, constants: Constants) -> list[Shape] | None:
     found: list[Shape] = []
     for shape in output_shapes_ml(node, shapes):
-        if shape is None or not all(isinstance(n, int) for n in shape):
+        known = () if shape is None else tuple(n for n in shape if is_known(n))
+        if shape is None or len(known) < len(shape):
             return None
-        found.append(tuple(n for n in shape if isinstance(n, int)))
+        found.append(known)
     return found

@@ -225,27 +225,31 @@ class RegionSpecs:
                 error.node = node  # type: ignore[attr-defined]
                 raise
 
+        def anew(node: Node, operands: Sequence[TensorSpec | None]) -> Sequence[TensorSpec | None]:
+            return self._inference.anew(node, operands, as_declared, evaluate)
+
         found = None
         if before is not None and self._course is not None:
-            found = self._course.repeat(before, inputs, infer)
+            found = self._course.repeat(before, inputs, infer, anew)
         if found is None:
             self._walk(before, inputs, infer)
         else:
             for values, spec in found:
-                for value in values:
-                    self._learn(value, spec)
+                self._learn(values, self._inference.same(spec))
         self._given = inputs
 
-    def _learn(self, value: Value, spec: TensorSpec | None) -> None:
-        self.specs[value] = spec
-        if spec is None:
-            self.named.pop(value.name, None)
-        else:
-            self.named[value.name] = spec
+    def _learn(self, values: Sequence[Value], spec: TensorSpec | None) -> None:
+        names = [value.name for value in values]
+        self.specs.update(dict.fromkeys(values, spec))
+        for name in names if spec is None else ():
+            self.named.pop(name, None)
+        if spec is not None:
+            self.named.update(dict.fromkeys(names, spec))
         if spec is not None and spec.nbytes >= LARGE:
-            self.large[value.name] = spec
-        else:
-            self.large.pop(value.name, None)
+            self.large.update(dict.fromkeys(names, spec))
+        elif self.large:
+            for name in names:
+                self.large.pop(name, None)
 
     def _walk(self, before: list[TensorSpec | None] | None, inputs: list[TensorSpec | None], infer: Infer) -> None:
         """Node by node; the course is noted where it may be taken again."""
@@ -257,7 +261,7 @@ class RegionSpecs:
         def learn(value: Value, spec: TensorSpec | None) -> None:
             if value in self.specs and self.specs[value] is spec:
                 return
-            self._learn(value, spec)
+            self._learn([value], spec)
             changed.add(value)
             for number in self._readers.get(value, ()):
                 if number not in marked:

@@ -13,7 +13,7 @@ In the order data flows:
 6. ``bound`` runs an image with the operands of a run, on the threads of ``pool``. ``driver``, ``waits``, ``trips`` and ``entry`` are the
    native code around the kernels: the loop over calls, how threads wait, trips of a loop, a call from Python.
 
-Apart from that order: ``sizes``, ``families`` and ``undecided`` let one program serve several signatures; ``shelf`` keeps claims and
+Apart from that order: ``families`` and ``undecided`` let one program serve several signatures; ``shelf`` keeps claims and
 programs for later processes; ``tuning`` chooses between algorithms; ``settings`` are the users'; ``interpret`` runs with NumPy what has no
 code for its shapes; ``awaited`` says what is bound only when sizes have come; ``elements`` has addresses of arrays for kernels that are
 called without a region. ``documents``, ``vocabulary`` and ``gram_table`` count words of texts. ``objects``, with

@@ -1,7 +1,7 @@
 """Signatures of a region that differ only in some numbers, and the programs that serve them.
 
 Lowering takes some 20 us a node, and a model that generates text has new shapes in each step, of which only a few sizes
-differ. So the second signature is lowered with those sizes followed (see ``sizes``). What comes of it is a *template*: an image
+differ. So the second signature is lowered with those sizes followed (see ``contract.sizes``). What comes of it is a *template*: an image
 but for those sizes, and a tape that gives them for the next signature, or says that the lowering might go another way there.
 The images are those that a lowering of their own would have made.
 """
@@ -20,9 +20,9 @@ import numpy as np
 from onnxplug.contract import TensorSpec
 from onnxplug.contract.logs import Log
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import Tape
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.program import Form
-from onnxplug_ep_cpu.codegen.sizes import Tape
 from onnxplug_ep_cpu.codegen.undecided import Open
 
 log = Log("onnxplug.cpu")

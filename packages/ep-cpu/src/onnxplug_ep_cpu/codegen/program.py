@@ -14,12 +14,12 @@ import numpy as np
 
 from onnxplug.contract import NodeView, Storage, TensorSpec, assign_offsets
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import Size, greatest, number_of
 from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.driver import COUNTER_WORDS, HEAD_WORDS, ROW_WORDS, STATUS
 from onnxplug_ep_cpu.codegen.image import SOLO, Image, Origin
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.recipes import Recipe
-from onnxplug_ep_cpu.codegen.sizes import Size, greatest, number_of
 
 ALIGNMENT = 64
 GRABS = 6
@@ -136,7 +136,7 @@ class Program:
 
 class Form:
     """An image but for what sizes decide: kernels, words and relocations are settled, scratch memory is not laid out yet. Sizes
-    that a tape follows (see ``sizes``) are filled in by ``image``, as often as wanted."""
+    that a tape follows (see ``contract.sizes``) are filled in by ``image``, as often as wanted."""
 
     def __init__(self, program: Program, compiler: Compiler, inputs: int, outputs: int, threads: int) -> None:
         calls = program.calls

@@ -1,5 +1,5 @@
-"""What is made of sizes alone, such as tables of where windows read: a program whose sizes are followed (see ``sizes``) is not tied
-to what was made for some of them, it is made anew for others."""
+"""What is made of sizes alone, such as tables of where windows read: a program whose sizes are followed (see ``contract.sizes``) is not
+tied to what was made for some of them, it is made anew for others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from onnxplug_ep_cpu.codegen.sizes import Size, Tape
+from onnxplug.contract.sizes import Size, Tape
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

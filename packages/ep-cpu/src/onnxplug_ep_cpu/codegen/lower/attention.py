@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.attention import Attention
 from onnxplug_ep_cpu.codegen.kernels.attention_blocks import AttentionInBlocks
@@ -13,7 +14,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import converted
 from onnxplug_ep_cpu.codegen.lower.matrices import pack, turned
 from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
-from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 FEW_ROWS, FEW_ON_CACHE = 5, 9

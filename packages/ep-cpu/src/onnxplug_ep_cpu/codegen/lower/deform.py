@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.sizes import least
 from onnxplug_ep_cpu.codegen.kernels.grid import GridSample
 from onnxplug_ep_cpu.codegen.lower.choice import Algorithm, Layer
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -18,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank
 from onnxplug_ep_cpu.codegen.lower.taps import window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 

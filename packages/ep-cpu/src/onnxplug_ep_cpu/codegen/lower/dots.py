@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.sizes import least
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.dots import Dots
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -14,7 +15,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 MOST = 4

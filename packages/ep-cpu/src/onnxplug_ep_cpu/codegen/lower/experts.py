@@ -8,6 +8,7 @@ import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import least
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.experts import Chosen, Combined, Experts, Sorted, Taken
 from onnxplug_ep_cpu.codegen.kernels.nbits import VECTORS, NBits
@@ -23,7 +24,6 @@ from onnxplug_ep_cpu.codegen.lower.support import FLOATS, rank, ranked, require,
 from onnxplug_ep_cpu.codegen.lower.tiles import most_rows
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import least
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.contrib_matmul import unpacked
 

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from onnxplug.contract import ValueView
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.base import Kernel
 from onnxplug_ep_cpu.codegen.kernels.rows import Operand
@@ -16,7 +17,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.pending import DoubleAnchor, Pending
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import greatest, least, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 BLOCK = 4096

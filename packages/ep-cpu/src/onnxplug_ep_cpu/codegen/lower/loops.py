@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxplug.contract.sizes import least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
 from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
@@ -16,7 +17,6 @@ from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
 from onnxplug_ep_cpu.codegen.lower.memory import scratch, tensor_of
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Program, Ref
-from onnxplug_ep_cpu.codegen.sizes import least, portion
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.sizes import greatest
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.lower import halves, narrow
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -16,7 +17,6 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.tiles import panel_vectors, varying_tile, wide_target
-from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
 
 TALL = 32

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.sizes import portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.maxima import Maxima
@@ -18,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.support import typed
 from onnxplug_ep_cpu.codegen.lower.taps import offsets, seeing, window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor, channels_last, dense_strides
 
 BLOCK = 2048

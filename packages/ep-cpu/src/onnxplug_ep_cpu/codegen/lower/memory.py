@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from onnxplug.contract.sizes import greatest
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import ALIGNMENT, Buffer
-from onnxplug_ep_cpu.codegen.sizes import greatest
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides, element_of
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -18,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
-from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import NARROW, Ints, Tensor
 
 BLOCK = 4096

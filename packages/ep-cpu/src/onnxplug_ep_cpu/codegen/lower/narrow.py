@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.sizes import portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.narrow import Narrow
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -15,7 +16,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import copy, write_map
 from onnxplug_ep_cpu.codegen.lower.packing import in_form
 from onnxplug_ep_cpu.codegen.lower.products import Matrix
 from onnxplug_ep_cpu.codegen.program import Program, Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.target import Target
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.lrn import Lrn
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -18,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import attributes, floats, rank, single_output
 from onnxplug_ep_cpu.codegen.lower.taps import even_pixels, evenly
-from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.kernels.byteplanes import BytePlanes
 from onnxplug_ep_cpu.codegen.kernels.planes import Planes
 from onnxplug_ep_cpu.codegen.lower.blends import Blends
@@ -15,7 +16,6 @@ from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.loops import copy
 from onnxplug_ep_cpu.codegen.lower.taps import Offsets
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 from onnxplug_kernels.windows import Windows
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.kernels.pool import Pool
 from onnxplug_ep_cpu.codegen.lower import planes
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -19,7 +20,6 @@ from onnxplug_ep_cpu.codegen.lower.support import floats, rank, single_output, t
 from onnxplug_ep_cpu.codegen.lower.taps import Offsets, evenly, lines, offsets, seeing, window
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 

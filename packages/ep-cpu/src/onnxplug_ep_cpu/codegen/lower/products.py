@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxplug.contract.records import record
+from onnxplug.contract.sizes import computed, greatest, least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
@@ -14,7 +15,6 @@ from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.tiles import FEW_TILES, Tile, full_tiles
 from onnxplug_ep_cpu.codegen.program import Ref, grab_of
-from onnxplug_ep_cpu.codegen.sizes import computed, greatest, least, portion
 
 
 def unrolled(depth: int) -> tuple[int, bool]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from onnxplug.contract import NodeView, ValueView
+from onnxplug.contract.sizes import portion
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.kernels.scatter import JOINED, MOVES, ScatterElements, ScatterSlices
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -15,7 +16,6 @@ from onnxplug_ep_cpu.codegen.lower.move import refuse_none
 from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, attributes, axis_of, rank, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 BLOCK = 2048

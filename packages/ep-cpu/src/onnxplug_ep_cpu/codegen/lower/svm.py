@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.sizes import portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.pairwise import VECTORS, Pairwise
 from onnxplug_ep_cpu.codegen.kernels.votes import Couple, Votes
@@ -30,7 +31,6 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.support import attributes, require, typed, width_of
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 
 KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")

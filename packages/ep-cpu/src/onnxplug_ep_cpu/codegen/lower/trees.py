@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
+from onnxplug.contract.sizes import portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Walk
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -18,7 +19,6 @@ from onnxplug_ep_cpu.codegen.lower.support import attributes, rank, typed
 from onnxplug_ep_cpu.codegen.lower.tree_tables import ensemble
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import portion
 from onnxplug_ep_cpu.codegen.tensor import Tensor
 from onnxplug_kernels.ops.ml_tree import AGGREGATES, ensemble_trees, trees_by_id
 from onnxplug_kernels.ops.ml_tree_tables import Trees

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import ValueView
+from onnxplug.contract.sizes import computed, least
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.filtering import Axis
 from onnxplug_ep_cpu.codegen.kernels.winograd import FilterTransform, InputTransform, OutputTransform
@@ -21,7 +22,6 @@ from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.taps import elements, even_pixels
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
 from onnxplug_ep_cpu.codegen.program import Ref
-from onnxplug_ep_cpu.codegen.sizes import computed, least
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 

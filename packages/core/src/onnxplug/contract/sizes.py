@@ -1,4 +1,5 @@
-"""Sizes that are followed through a lowering, so that what it made for some shapes serves others.
+"""Sizes that are followed through a computation, such as a lowering or the inference of shapes, so that what it made for some shapes
+serves others.
 
 A ``Size`` is a number whose origin a ``Tape`` records: arithmetic gives further sizes, and whatever else is asked of one (how
 it compares, its truth, its value) is noted with the answer. Repeating a tape for other numbers gives every size anew, or says
@@ -35,7 +36,7 @@ def _truth(a: Any, _: Any) -> bool:
 
 
 class Tape:
-    """What a lowering did with its sizes. ``given``: the numbers it started from."""
+    """What was done with its sizes. ``given``: the numbers it started from."""
 
     def __init__(self, given: Sequence[int]) -> None:
         self.values: list[Any] = []
@@ -234,7 +235,7 @@ class Size:
         return format(self.settled(), form)
 
 
-def computed(function: Callable[[int, int], int], a: int, b: int) -> int:
+def computed(function: Callable[[int, Any], int], a: int, b: Any) -> int:
     """``function(a, b)``, one step of the tape that follows either: of what it does inside nothing is noted. It gives a number, the
     same for the same ones, and is itself the same object each time."""
     for number in (a, b):

@@ -11,6 +11,7 @@ import pytest
 from codegen_models import model, row, session
 from onnx import ModelProto, helper
 
+from onnxplug_ep_cpu.codegen import program
 from onnxplug_ep_cpu.codegen.region import NativeRegion
 
 WIDTH, TREES = 8, 9
@@ -67,3 +68,17 @@ def test_images_that_are_high_take_the_program_of_those_that_are_wide() -> None:
         for x in images:
             np.testing.assert_array_equal(made.run(None, {"x": x})[0], plain.run(None, {"x": x})[0])
     assert lowered.call_count == 2
+
+
+def test_buffers_of_a_small_program_are_laid_out_a_few_times_only() -> None:
+    """Smaller ones lie where larger ones did."""
+    nodes = [helper.make_node("Softmax", ["x"], ["a"]), helper.make_node("MatMul", ["a", "w"], ["b"])]
+    nodes += [helper.make_node("Softmax", ["b"], ["c"], axis=0), helper.make_node("MatMul", ["c", "w"], ["y"])]
+    proto = model(nodes, {"x": X}, ["y"], {"w": row(WIDTH * WIDTH, 1).reshape(WIDTH, WIDTH)}, symbolic=True)
+    made, plain = session(proto), session(proto, codegen=False)
+    with mock.patch.object(program, "assign_offsets", side_effect=program.assign_offsets) as laid:
+        for rows in np.random.default_rng(0).permutation(np.arange(70, 500))[:40].tolist():
+            x = row(rows * WIDTH, rows).reshape(rows, WIDTH)
+            (got,), (wanted,) = made.run(None, {"x": x}), plain.run(None, {"x": x})
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    assert 0 < laid.call_count < 10

@@ -39,8 +39,10 @@ def assign_offsets(storages: Sequence[Storage], alignment: int = ALIGNMENT) -> i
 
 def _lowest_gap(starts: np.ndarray, ends: np.ndarray, size: int) -> int:
     offset = 0
-    for at in np.argsort(starts):
-        if starts[at] - offset >= size:
+    order = starts.argsort()
+    for start, end in zip(starts[order].tolist(), ends[order].tolist(), strict=True):
+        if start - offset >= size:
             break
-        offset = max(offset, int(ends[at]))
+        if end > offset:
+            offset = end
     return offset

@@ -26,6 +26,8 @@ GRABS = 6
 """Into how many parts per thread an operation's items are split: more balance better, fewer cost less."""
 FINEST = 40
 """Into how many per thread at most where grabs become smaller towards the end."""
+ROOMY = 1 << 18
+"""Bytes of a workspace from which on buffers are laid out closer as they shrink."""
 NEVER = (1 << 31) - 1
 """A divisor that leaves nothing: grabs are even."""
 
@@ -231,8 +233,10 @@ class Form:
 
     def _lay_out(self, nbytes: np.ndarray) -> tuple[np.ndarray, int]:
         """Offsets of the scratch buffers and the bytes of all of them. Buffers whose sizes are followed get an eighth more than they
-        need, so that those which grow by little are laid out once, and all again at the same time. A quarter more is too much."""
-        if np.any(nbytes > self._sizes) or 5 * nbytes.sum() < 4 * self._sizes.sum():
+        need, so that those which grow by little are laid out once, and all again at the same time. A quarter more is too much.
+        Smaller buffers lie where larger ones did, closer only where that saves memory worth the time."""
+        is_wide = self._head + self._layout[1] > ROOMY and 5 * nbytes.sum() < 4 * self._sizes.sum()
+        if is_wide or np.any(nbytes > self._sizes):
             followed = self._nbytes.followed
             nbytes[followed] += nbytes[followed] // 8
             storages = [Storage(n, *span) for n, span in zip(nbytes.tolist(), self._spans, strict=True)]

@@ -162,28 +162,12 @@ def _mixed(
     if x.ndim not in (2, 3):
         raise Refusal(f"Input 'input' is expected to have 2 or 3 dimensions, got {x.ndim}", INVALID_ARGUMENT)
     rows = xp.reshape(widen(xp, x), (-1, x.shape[-1]))
-    scores = widen(xp, router_probs)
-    chosen, shares = _sparse(xp, scores, k) if use_sparse_mixer else _best(xp, scores, k)
-    if router_weights is not None:
-        shares = xp.take_along_axis(widen(xp, router_weights), chosen, axis=1)
-    if normalize_routing_weights and not use_sparse_mixer:
-        total = xp.sum(shares, axis=1, keepdims=True)
-        shares = xp.where(total == 0, xp.zeros_like(shares), shares / xp.where(total == 0, xp.ones_like(total), total))
+    chosen, shares = _chosen(xp, router_probs, router_weights, k, use_sparse_mixer, normalize_routing_weights)
 
     def activated(y: Any, gate: Any) -> Any:
         if activation_type == "swiglu":
-            if gate is None:
-                half = y.shape[-1] // 2
-                y, gate = (y[:, ::2], y[:, 1::2]) if swiglu_fusion == 1 else (y[:, :half], y[:, half:])
-            limited = math.isfinite(swiglu_limit)
-            if limited:
-                gate = xp.clip(gate, -swiglu_limit, swiglu_limit)
-            if limited and not swiglu_limit_after_activation:
-                y = xp.clip(y, None, swiglu_limit)
-            y = y * sigmoid(xp, activation_alpha * y)
-            if limited and swiglu_limit_after_activation:
-                y = xp.clip(y, None, swiglu_limit)
-            return y * (gate + activation_beta)
+            scales, limit = (activation_alpha, activation_beta), (swiglu_limit, bool(swiglu_limit_after_activation))
+            return _swiglu(xp, *_halves(y, gate, swiglu_fusion == 1), *scales, *limit)
         if activation_type not in _ACTIVATIONS:
             raise ValueError(
                 f"activation_type is {activation_type!r}; it must be swiglu or one of {', '.join(_ACTIVATIONS)}"
@@ -207,6 +191,41 @@ def _mixed(
     back = xp.argsort(order, stable=True)
     y = xp.reshape(xp.take(xp.concat(parts, axis=0), back, axis=0), (rows.shape[0], k, -1))
     return narrow(xp, xp.reshape(xp.sum(y * shares[..., None], axis=1), x.shape), x.dtype)
+
+
+def _chosen(
+    xp: Any, router_probs: Any, router_weights: Any, k: int, use_sparse_mixer: int, normalize: int
+) -> tuple[Any, Any]:
+    """Numbers of the experts of each row, and what each expert's result counts, both (rows, k)."""
+    scores = widen(xp, router_probs)
+    chosen, shares = _sparse(xp, scores, k) if use_sparse_mixer else _best(xp, scores, k)
+    if router_weights is not None:
+        shares = xp.take_along_axis(widen(xp, router_weights), chosen, axis=1)
+    if normalize and not use_sparse_mixer:
+        total = xp.sum(shares, axis=1, keepdims=True)
+        shares = xp.where(total == 0, xp.zeros_like(shares), shares / xp.where(total == 0, xp.ones_like(total), total))
+    return chosen, shares
+
+
+def _halves(y: Any, gate: Any, interleaved: bool) -> tuple[Any, Any]:
+    """What goes through the sigmoid and what it is multiplied by: two layers' results, or the columns of one's."""
+    if gate is not None:
+        return y, gate
+    half = y.shape[-1] // 2
+    return (y[:, ::2], y[:, 1::2]) if interleaved else (y[:, :half], y[:, half:])
+
+
+def _swiglu(xp: Any, y: Any, gate: Any, alpha: float, beta: float, limit: float, limit_after: bool) -> Any:
+    """SwiGLU; a finite ``limit`` bounds the gate on both sides, and ``y`` from above before or after its activation."""
+    limited = math.isfinite(limit)
+    if limited:
+        gate = xp.clip(gate, -limit, limit)
+    if limited and not limit_after:
+        y = xp.clip(y, None, limit)
+    y = y * sigmoid(xp, alpha * y)
+    if limited and limit_after:
+        y = xp.clip(y, None, limit)
+    return y * (gate + beta)
 
 
 def _best(xp: Any, scores: Any, k: int) -> tuple[Any, Any]:

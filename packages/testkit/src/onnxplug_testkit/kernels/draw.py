@@ -12,32 +12,17 @@ import numpy as np
 from hypothesis import strategies as st
 from onnx import defs, helper
 
+from onnxplug_testkit.kernels.drawing import Draw
 from onnxplug_testkit.kernels.own.node import B, F, N, bytes_of, waves
 from onnxplug_testkit.kernels.structures import Structure
 
 Drawn = tuple[list[np.ndarray], dict[str, Any], list[str]]
 """Inputs, attributes, and the type of each output."""
-NEGATIVE_SINCE = 11
-"""The operator set from which an axis may be counted from the end."""
-
-SIZES = (3, 2, 1, 4, 5, 0)
 BROADCASTS_SINCE = {
     **dict.fromkeys(("Add", "And", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "Sub", "Xor"), 7),
     **dict.fromkeys(("Max", "Mean", "Min", "Sum"), 8),
 }  # fmt: skip
 """The version from which an operator aligns shapes as NumPy does; before, its operands are alike."""
-
-
-class Draw:
-    """hypothesis's ``draw``, for a version of an operator."""
-
-    def __init__(self, draw: Callable[[Any], Any], version: int) -> None:
-        self._draw, self.from_the_end = draw, version >= NEGATIVE_SINCE
-
-    def __call__(self, strategy: Any) -> Any:
-        return self._draw(strategy)
-
-
 Strategy = Callable[[Draw, str], Drawn]
 _strategies: dict[str, Strategy] = {}
 
@@ -64,73 +49,49 @@ def _enter(*op_types: str) -> Callable[[Strategy], Strategy]:
     return enter
 
 
-def _pick(draw: Draw, *options: Any) -> Any:
-    return options[draw(st.integers(0, len(options) - 1))]
-
-
-def _shape(draw: Draw, least: int = 0, most: int = 4, sizes: tuple[int, ...] = SIZES) -> tuple[int, ...]:
-    ranks = sorted(range(least, most + 1), key=lambda rank: abs(rank - 2))
-    return tuple(_pick(draw, *sizes) for _ in range(_pick(draw, *ranks)))
-
-
-def _axis(draw: Draw, rank: int) -> int:
-    return int(draw(st.integers(-rank if draw.from_the_end else 0, rank - 1)))
-
-
-def _axes(draw: Draw, rank: int) -> list[int]:
-    chosen = [axis for axis in range(rank) if _pick(draw, True, False)] or [0]
-    return _turned(draw, chosen, rank)
-
-
-def _turned(draw: Draw, axes: list[int], rank: int) -> list[int]:
-    """Some of the axes counted from the end."""
-    return [axis - rank if draw.from_the_end and _pick(draw, False, True) else axis for axis in axes]
-
-
-def _beside(draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that broadcasts to ``shape``."""
-    return tuple(_pick(draw, size, 1) for size in shape[_pick(draw, *range(len(shape) + 1)) :])
-
-
 @_enter(
     "Abs", "Acosh", "Asinh", "Atan", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "Identity", "IsNaN", "LeakyRelu", "Neg",
     "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Tan", "Tanh", "ThresholdedRelu",
 )  # fmt: skip
 def _unary(draw: Draw, op_type: str) -> Drawn:
     low = 1.25 if op_type == "Acosh" else -2.0
-    return [waves(*_shape(draw), low=low)], {}, [B if op_type == "IsNaN" else F]
+    return [waves(*draw.shape(), low=low)], {}, [B if op_type == "IsNaN" else F]
 
 
 @_enter("Sqrt", "Log")
 def _of_positive(draw: Draw, op_type: str) -> Drawn:
-    return [waves(*_shape(draw), low=0.25)], {}, [F]
+    return [waves(*draw.shape(), low=0.25)], {}, [F]
 
 
 @_enter("Add", "Sub", "Mul", "Div", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 def _binary(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw)
-    operands = [waves(*shape, low=0.5, high=3.0), waves(*_beside(draw, shape), low=0.5, high=3.0)]
+    shape = draw.shape()
+    operands = [waves(*shape, low=0.5, high=3.0), waves(*draw.beside(shape), low=0.5, high=3.0)]
     plain = op_type in ("Add", "Sub", "Mul", "Div")
-    return operands if _pick(draw, True, False) else operands[::-1], {}, [F if plain else B]
+    return operands if draw.pick(True, False) else operands[::-1], {}, [F if plain else B]
 
 
 @_enter("And", "Or", "Xor")
 def _logical(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw)
-    return [bytes_of(np.int8, *s, high=1).astype(bool) for s in (shape, _beside(draw, shape))], {}, [B]
+    shape = draw.shape()
+    return [bytes_of(np.int8, *s, high=1).astype(bool) for s in (shape, draw.beside(shape))], {}, [B]
 
 
 @_enter("Max", "Min", "Sum", "Mean")
 def _variadic(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw)
-    return [waves(*shape), *(waves(*_beside(draw, shape), low=-1) for _ in range(_pick(draw, 1, 0, 2)))], {}, [F]
+    shape = draw.shape()
+    return (
+        [waves(*shape), *(waves(*draw.beside(shape), low=-1) for _ in range(draw.pick(1, 0, 2)))],
+        {},
+        [F],
+    )
 
 
 @_enter("Where")
 def _where(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw)
-    chosen = bytes_of(np.int8, *_beside(draw, shape), high=1).astype(bool)
-    return [chosen, waves(*shape), waves(*_beside(draw, shape), low=-1)], {}, [F]
+    shape = draw.shape()
+    chosen = bytes_of(np.int8, *draw.beside(shape), high=1).astype(bool)
+    return [chosen, waves(*shape), waves(*draw.beside(shape), low=-1)], {}, [F]
 
 
 @_enter(
@@ -145,76 +106,76 @@ def _where(draw: Draw, op_type: str) -> Drawn:
     "ReduceLogSumExp",
 )
 def _reduce(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, sizes=(3, 2, 1, 4))
+    shape = draw.shape(1, sizes=(3, 2, 1, 4))
     inputs = [
         waves(*shape, low=0.5),
-        *([np.array(_axes(draw, len(shape)), np.int64)] if _pick(draw, True, False) else []),
+        *([np.array(draw.axes(len(shape)), np.int64)] if draw.pick(True, False) else []),
     ]
-    return inputs, {"keepdims": _pick(draw, 1, 0)}, [F]
+    return inputs, {"keepdims": draw.pick(1, 0)}, [F]
 
 
 @_enter("ArgMax", "ArgMin")
 def _arg(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, sizes=(3, 2, 1, 4))
+    shape = draw.shape(1, sizes=(3, 2, 1, 4))
     attributes = {
-        "axis": _axis(draw, len(shape)),
-        "keepdims": _pick(draw, 1, 0),
-        "select_last_index": _pick(draw, 0, 1),
+        "axis": draw.axis(len(shape)),
+        "keepdims": draw.pick(1, 0),
+        "select_last_index": draw.pick(0, 1),
     }
     return [waves(*shape)], attributes, [N]
 
 
 @_enter("Softmax", "LogSoftmax", "Hardmax")
 def _along(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, sizes=(3, 2, 1, 4))
-    return [waves(*shape)], {"axis": _axis(draw, len(shape))}, [F]
+    shape = draw.shape(1, sizes=(3, 2, 1, 4))
+    return [waves(*shape)], {"axis": draw.axis(len(shape))}, [F]
 
 
 @_enter("Transpose")
 def _transpose(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw)
+    shape = draw.shape()
     return [waves(*shape)], {"perm": draw(st.permutations(range(len(shape))))} if shape else {}, [F]
 
 
 @_enter("Concat")
 def _concat(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1)
-    axis = _axis(draw, len(shape))
-    sizes = [_pick(draw, 2, 1, 0, 3) for _ in range(_pick(draw, 2, 1, 3))]
+    shape = draw.shape(1)
+    axis = draw.axis(len(shape))
+    sizes = [draw.pick(2, 1, 0, 3) for _ in range(draw.pick(2, 1, 3))]
     at = axis % len(shape)
     return [waves(*shape[:at], size, *shape[at + 1 :], low=-size) for size in sizes], {"axis": axis}, [F]
 
 
 @_enter("Split")
 def _split(draw: Draw, op_type: str) -> Drawn:
-    shape = list(_shape(draw, 1))
-    axis, sizes = _axis(draw, len(shape)), [_pick(draw, 1, 2, 0, 3) for _ in range(_pick(draw, 2, 1, 3))]
+    shape = list(draw.shape(1))
+    axis, sizes = draw.axis(len(shape)), [draw.pick(1, 2, 0, 3) for _ in range(draw.pick(2, 1, 3))]
     shape[axis] = sum(sizes)
     return [waves(*shape), np.array(sizes, np.int64)], {"axis": axis}, [F] * len(sizes)
 
 
 @_enter("Slice")
 def _slice(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1)
-    axes = _axes(draw, len(shape))
+    shape = draw.shape(1)
+    axes = draw.axes(len(shape))
     limits = [[draw(st.integers(-6, 6)) for _ in axes] for _ in range(2)]
-    steps = [_pick(draw, 1, 2, -1, -2, 3) for _ in axes]
+    steps = [draw.pick(1, 2, -1, -2, 3) for _ in axes]
     return [waves(*shape), *(np.array(v, np.int64) for v in (*limits, axes, steps))], {}, [F]
 
 
 @_enter("Gather", "GatherElements")
 def _gather(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, sizes=(3, 2, 4, 1))
-    axis = _axis(draw, len(shape))
-    wanted = _shape(draw, 0, 2) if op_type == "Gather" else shape
+    shape = draw.shape(1, sizes=(3, 2, 4, 1))
+    axis = draw.axis(len(shape))
+    wanted = draw.shape(0, 2) if op_type == "Gather" else shape
     span = shape[axis]
     return [waves(*shape), bytes_of(np.int64, *wanted, low=-span, high=span - 1)], {"axis": axis}, [F]
 
 
 @_enter("Squeeze")
 def _squeeze(draw: Draw, op_type: str) -> Drawn:
-    shape = list(_shape(draw, 1))
-    axes = _axes(draw, len(shape))
+    shape = list(draw.shape(1))
+    axes = draw.axes(len(shape))
     for axis in axes:
         shape[axis] = 1
     return [waves(*shape), np.array(axes, np.int64)], {}, [F]
@@ -222,106 +183,104 @@ def _squeeze(draw: Draw, op_type: str) -> Drawn:
 
 @_enter("Unsqueeze")
 def _unsqueeze(draw: Draw, op_type: str) -> Drawn:
-    shape, more = _shape(draw, 0, 3), _pick(draw, 1, 2)
+    shape, more = draw.shape(0, 3), draw.pick(1, 2)
     rank = len(shape) + more
-    axes = _turned(draw, sorted(draw(st.permutations(range(rank)))[:more]), rank)
+    axes = draw.turned(sorted(draw(st.permutations(range(rank)))[:more]), rank)
     return [waves(*shape), np.array(axes, np.int64)], {}, [F]
 
 
 @_enter("Reshape")
 def _reshape(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, sizes=(2, 3, 4, 1))
+    shape = draw.shape(1, sizes=(2, 3, 4, 1))
     order = draw(st.permutations(shape))
-    wanted = [-1, *order[1:]] if _pick(draw, False, True) else list(order)
+    wanted = [-1, *order[1:]] if draw.pick(False, True) else list(order)
     return [waves(*shape), np.array(wanted, np.int64)], {}, [F]
 
 
 @_enter("Flatten")
 def _flatten(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1)
+    shape = draw.shape(1)
     return [waves(*shape)], {"axis": int(draw(st.integers(-len(shape) if draw.from_the_end else 0, len(shape))))}, [F]
 
 
 @_enter("Expand")
 def _expand(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1)
-    return [waves(*_beside(draw, shape)), np.array(shape, np.int64)], {}, [F]
+    shape = draw.shape(1)
+    return [waves(*draw.beside(shape)), np.array(shape, np.int64)], {}, [F]
 
 
 @_enter("Tile")
 def _tile(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, 3)
-    return [waves(*shape), np.array([_pick(draw, 2, 1, 3, 0) for _ in shape], np.int64)], {}, [F]
+    shape = draw.shape(1, 3)
+    return [waves(*shape), np.array([draw.pick(2, 1, 3, 0) for _ in shape], np.int64)], {}, [F]
 
 
 @_enter("Pad")
 def _pad(draw: Draw, op_type: str) -> Drawn:
-    shape, mode = _shape(draw, 1, 3, sizes=(3, 2, 4)), _pick(draw, "constant", "edge", "reflect")
-    pads = [_pick(draw, 0, 1, 2 if mode != "reflect" else 0) for _ in range(2 * len(shape))]
+    shape, mode = draw.shape(1, 3, sizes=(3, 2, 4)), draw.pick("constant", "edge", "reflect")
+    pads = [draw.pick(0, 1, 2 if mode != "reflect" else 0) for _ in range(2 * len(shape))]
     inputs = [waves(*shape), np.array(pads, np.int64)]
     return inputs + ([np.array(1.5, np.float32)] if mode == "constant" else []), {"mode": mode}, [F]
 
 
 @_enter("CumSum")
 def _cumsum(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1)
-    attributes = {"exclusive": _pick(draw, 0, 1), "reverse": _pick(draw, 0, 1)}
-    return [waves(*shape), np.array(_axis(draw, len(shape)), np.int64)], attributes, [F]
+    shape = draw.shape(1)
+    attributes = {"exclusive": draw.pick(0, 1), "reverse": draw.pick(0, 1)}
+    return [waves(*shape), np.array(draw.axis(len(shape)), np.int64)], attributes, [F]
 
 
 @_enter("Trilu")
 def _trilu(draw: Draw, op_type: str) -> Drawn:
-    return [waves(*_shape(draw, 2)), np.array(draw(st.integers(-4, 4)), np.int64)], {"upper": _pick(draw, 1, 0)}, [F]
+    return (
+        [waves(*draw.shape(2)), np.array(draw(st.integers(-4, 4)), np.int64)],
+        {"upper": draw.pick(1, 0)},
+        [F],
+    )
 
 
 @_enter("TopK")
 def _top_k(draw: Draw, op_type: str) -> Drawn:
-    shape = _shape(draw, 1, 3, sizes=(3, 2, 4))
-    axis = _axis(draw, len(shape))
+    shape = draw.shape(1, 3, sizes=(3, 2, 4))
+    axis = draw.axis(len(shape))
     count = int(draw(st.integers(0, shape[axis])))
-    return [waves(*shape), np.array([count], np.int64)], {"axis": axis, "largest": _pick(draw, 1, 0)}, [F, N]
+    return [waves(*shape), np.array([count], np.int64)], {"axis": axis, "largest": draw.pick(1, 0)}, [F, N]
 
 
 @_enter("MatMul")
 def _matmul(draw: Draw, op_type: str) -> Drawn:
-    m, k, n = (_pick(draw, 3, 1, 2, 5, 0) for _ in range(3))
-    batch = _shape(draw, 0, 2, sizes=(2, 1, 3))
-    left = [(*batch, m, k), (k,)][_pick(draw, 0, 1)]
-    right = [(*_beside(draw, batch), k, n), (k,), (k, n)][_pick(draw, 0, 1, 2)]
+    m, k, n = (draw.pick(3, 1, 2, 5, 0) for _ in range(3))
+    batch = draw.shape(0, 2, sizes=(2, 1, 3))
+    left = [(*batch, m, k), (k,)][draw.pick(0, 1)]
+    right = [(*draw.beside(batch), k, n), (k,), (k, n)][draw.pick(0, 1, 2)]
     return [waves(*left), waves(*right, low=-1)], {}, [F]
 
 
 @_enter("Gemm")
 def _gemm(draw: Draw, op_type: str) -> Drawn:
-    m, k, n = (_pick(draw, 3, 1, 2, 5, 0) for _ in range(3))
-    turned = {"transA": _pick(draw, 0, 1), "transB": _pick(draw, 0, 1)}
+    m, k, n = (draw.pick(3, 1, 2, 5, 0) for _ in range(3))
+    turned = {"transA": draw.pick(0, 1), "transB": draw.pick(0, 1)}
     a, b = ((k, m) if turned["transA"] else (m, k)), ((n, k) if turned["transB"] else (k, n))
-    third = [] if _pick(draw, False, True) else [waves(*_beside(draw, (m, n)))]
+    third = [] if draw.pick(False, True) else [waves(*draw.beside((m, n)))]
     return (
         [waves(*a), waves(*b, low=-1), *third],
-        {"alpha": _pick(draw, 1.0, 0.5), "beta": _pick(draw, 1.0, 0.25), **turned},
+        {"alpha": draw.pick(1.0, 0.5), "beta": draw.pick(1.0, 0.25), **turned},
         [F],
     )
 
 
-def _window(draw: Draw, space: tuple[int, ...]) -> dict[str, Any]:
-    kernel = [_pick(draw, *range(1, min(3, size) + 1)) for size in space]
-    pads = [_pick(draw, *range(size)) for size in (*kernel, *kernel)]
-    return {"kernel_shape": kernel, "strides": [_pick(draw, 1, 2, 3) for _ in space], "pads": pads}
-
-
 @_enter("MaxPool", "AveragePool")
 def _pool(draw: Draw, op_type: str) -> Drawn:
-    space = tuple(_pick(draw, 4, 3, 5, 1) for _ in range(_pick(draw, 2, 1, 3)))
-    more = {"count_include_pad": _pick(draw, 0, 1)} if op_type == "AveragePool" else {}
-    return [waves(_pick(draw, 1, 2), _pick(draw, 2, 1), *space)], {**_window(draw, space), **more}, [F]
+    space = tuple(draw.pick(4, 3, 5, 1) for _ in range(draw.pick(2, 1, 3)))
+    more = {"count_include_pad": draw.pick(0, 1)} if op_type == "AveragePool" else {}
+    return [waves(draw.pick(1, 2), draw.pick(2, 1), *space)], {**draw.window(space), **more}, [F]
 
 
 @_enter("Conv")
 def _conv(draw: Draw, op_type: str) -> Drawn:
-    space, group = tuple(_pick(draw, 4, 3, 5) for _ in range(_pick(draw, 2, 1))), _pick(draw, 1, 2)
-    window = _window(draw, space)
-    channels, filters = group * _pick(draw, 1, 2), group * _pick(draw, 1, 2)
+    space, group = tuple(draw.pick(4, 3, 5) for _ in range(draw.pick(2, 1))), draw.pick(1, 2)
+    window = draw.window(space)
+    channels, filters = group * draw.pick(1, 2), group * draw.pick(1, 2)
     weights = waves(filters, channels // group, *window["kernel_shape"], low=-1)
-    bias = [] if _pick(draw, False, True) else [waves(filters)]
-    return [waves(_pick(draw, 1, 2), channels, *space), weights, *bias], {**window, "group": group}, [F]
+    bias = [] if draw.pick(False, True) else [waves(filters)]
+    return [waves(draw.pick(1, 2), channels, *space), weights, *bias], {**window, "group": group}, [F]

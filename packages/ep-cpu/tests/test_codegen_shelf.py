@@ -16,7 +16,7 @@ from onnxplug.contract.cache import DiskCache
 from onnxplug.graph.sources import Stored
 from onnxplug.load.origin import FileOrigin
 from onnxplug.session import pipeline, recall
-from onnxplug_ep_cpu.codegen import lowering, shelf
+from onnxplug_ep_cpu.codegen import claimed, lowering, shelf
 from onnxplug_ep_cpu.codegen.compiler import compiler
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
 from onnxplug_ep_cpu.codegen.target import host_target
@@ -53,9 +53,9 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Folders of this test's own, and graphs that are known again."""
     monkeypatch.setenv("ONNXPLUG_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(pipeline, "shelf", recall.shelf)
-    shelf._cache.cache_clear()
+    claimed.cache.cache_clear()
     yield
-    shelf._cache.cache_clear()
+    claimed.cache.cache_clear()
 
 
 def model(text: str, weights: dict[str, tuple[int, ...]]) -> bytes:

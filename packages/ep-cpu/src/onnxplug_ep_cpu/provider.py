@@ -30,7 +30,7 @@ from onnxplug_ep_cpu.registry import registry
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
-    from onnxplug_ep_cpu.codegen.shelf import Claimed
+    from onnxplug_ep_cpu.codegen.claimed import Claimed
 
 
 class CPUProvider(ExecutionProvider):
@@ -51,13 +51,14 @@ class CPUProvider(ExecutionProvider):
 
     def _places(self, graph: GraphView, kernels: KernelLookup) -> Claimed:
         """Positions of the nodes of each region, and of those that have a kernel."""
-        from onnxplug_ep_cpu.codegen.pool import begin
-        from onnxplug_ep_cpu.codegen.shelf import ClaimShelf
+        from onnxplug_ep_cpu.codegen.claimed import ClaimShelf
 
         alone = all(kernels.owner(node) is None for node in graph.nodes)
         shelf = ClaimShelf.of(graph, self._threads, self._settings) if alone else None
         found = None if shelf is None else shelf.get()
         if found is None or found[0]:  # begun before that is known: finding out takes as long as compiling the driver
+            from onnxplug_ep_cpu.codegen.pool import begin
+
             begin(loops=graph.parent is not None)
         if found is None:
             from onnxplug_ep_cpu.codegen.capability import claims

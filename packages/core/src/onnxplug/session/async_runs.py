@@ -10,7 +10,6 @@ from onnxplug.session import environment
 from onnxplug.session.arguments import check_run_options, with_adapters
 from onnxplug.session.feeds import check_outputs
 from onnxplug.session.options import RunOptions
-from onnxplug.session.threads import in_thread
 from onnxplug.session.value_runs import ValueRuns
 
 
@@ -30,6 +29,8 @@ class AsyncRuns(ValueRuns):
 
         ValueError for missing feeds at once, InvalidArgument for a session with ``intra_op_num_threads`` 1.
         """
+        from onnxplug.session.threads import in_thread  # few programs do this
+
         if not callable(callback):
             raise TypeError(f"run_async(): incompatible function arguments: expected a callable, got {callback!r}")
         check_run_options(run_options)

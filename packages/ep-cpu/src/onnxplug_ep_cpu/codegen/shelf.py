@@ -1,4 +1,4 @@
-"""What an earlier process made of a graph: which nodes are regions, and the regions' programs for given shapes with the constants as
+"""What an earlier process made of a graph's regions: their programs for given shapes with the constants as
 they were packed. A session that finds its own needs neither lowerings nor the descriptions of kernels, which take longer to import than
 most models to compute (decision 0021).
 
@@ -8,7 +8,6 @@ processor and the number of threads.
 
 from __future__ import annotations
 
-import functools
 import marshal
 from collections.abc import Callable, Collection, Mapping
 from itertools import count
@@ -16,17 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnxplug.contract import GraphView, Region, TensorSpec, element_of, numpy_dtype
-from onnxplug.contract.cache import DiskCache, user_cache
+from onnxplug.contract import Region, TensorSpec, element_of, numpy_dtype
+from onnxplug.contract.cache import DiskCache
 from onnxplug.contract.digest import blake2b
+from onnxplug_ep_cpu.codegen import claimed
 from onnxplug_ep_cpu.codegen.compiler import compiler
-from onnxplug_ep_cpu.codegen.host import host
 from onnxplug_ep_cpu.codegen.image import Image
 from onnxplug_ep_cpu.codegen.settings import Settings
 from onnxplug_ep_cpu.codegen.target import Target
 
-LIMIT = 256 << 20
-"""Bytes of the folder."""
 LARGEST = 64 << 20
 """Bytes of constants of a program that is kept: a few larger ones would fill the folder."""
 MOST = 4
@@ -35,41 +32,8 @@ _CONSTANTS = "-constants"
 """What the name of the file with a program's constants ends in."""
 
 
-@functools.cache
-def _cache() -> DiskCache | None:
-    return user_cache("regions", ".region", LIMIT)
-
-
-def _name(*facts: Any) -> str:
-    return blake2b(repr((*facts, host().versions)).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
-
-
 File = tuple[str, tuple[int, ...], int]
 """A file of arrays: its name, their sizes in bytes and its checksum."""
-Claimed = tuple[list[list[int]], list[int]]
-"""Positions of the nodes of each region in a graph, and of those that have a kernel."""
-
-
-class ClaimShelf:
-    """Where it is kept what is claimed of a graph."""
-
-    def __init__(self, cache: DiskCache, name: str) -> None:
-        self._cache, self._name = cache, name
-
-    @classmethod
-    def of(cls, graph: GraphView, threads: int, settings: Settings) -> ClaimShelf | None:
-        """The shelf of a graph; None for one that nobody knows again."""
-        cache, identity = _cache(), graph.identity
-        return None if cache is None or not identity else cls(cache, _name("claims", identity, threads, settings))
-
-    def get(self) -> Claimed | None:
-        """What is kept, if anything."""
-        blob = self._cache.get(self._name)
-        return None if blob is None else marshal.loads(blob)
-
-    def put(self, claimed: Claimed) -> None:
-        """Keep this."""
-        self._cache.put(self._name, marshal.dumps(claimed))
 
 
 def varies(region: Region) -> bool:
@@ -80,7 +44,7 @@ def varies(region: Region) -> bool:
 def shelf(region: Region, target: Target, threads: int, settings: Settings) -> RegionShelf | None:
     """Where programs of a region are kept; None where they are not: of graphs that nobody knows again, and where measurements or other
     regions decide about algorithms."""
-    cache, parent = _cache(), region.graph.parent
+    cache, parent = claimed.cache(), region.graph.parent
     if cache is None or parent is None or not parent.identity:
         return None
     if settings.tune or settings.winograd_memory is not None:
@@ -141,7 +105,7 @@ class RegionShelf:
     def expected(self) -> Mapping[str, TensorSpec] | None:
         """The signature that the latest process to run the region began with, where its program has too many constants to be kept and the
         model leaves shapes open."""
-        self._expected = self._cache.get(_name("expected", *self._identity))
+        self._expected = self._cache.get(claimed.entry("expected", *self._identity))
         return None if self._expected is None else {name: _spec(*data) for name, data in marshal.loads(self._expected)}
 
     def _expect(self, specs: Mapping[str, TensorSpec]) -> None:
@@ -149,7 +113,7 @@ class RegionShelf:
         self._tells = False
         blob = marshal.dumps([(name, _data(spec)) for name, spec in specs.items()])
         if blob != self._expected:
-            self._cache.put(_name("expected", *self._identity), blob)
+            self._cache.put(claimed.entry("expected", *self._identity), blob)
 
     def get(self, specs: Mapping[str, TensorSpec]) -> tuple[Image, Texts] | None:
         """The program for a signature; None where it, or a kernel of it, is not kept."""
@@ -219,7 +183,8 @@ class RegionShelf:
         fresh = [array for array in arrays if _place(array) not in self._written]
         if fresh:
             sizes = tuple(array.nbytes for array in fresh)
-            name = _name(entry, sizes) + _CONSTANTS  # another process may have others of this program left to write
+            # another process may have others of this program left to write
+            name = claimed.entry(entry, sizes) + _CONSTANTS
             file = name, sizes, self._cache.put_arrays(name, fresh)
             self._written.update((_place(array), (array, file, number)) for number, array in enumerate(fresh))
         found = [self._written[_place(array)] for array in arrays]
@@ -241,7 +206,7 @@ class RegionShelf:
             )
             for name, spec in specs.items()
         ]
-        return _name("program", *self._identity, signature)
+        return claimed.entry("program", *self._identity, signature)
 
 
 def _place(array: np.ndarray) -> tuple[int, int]:

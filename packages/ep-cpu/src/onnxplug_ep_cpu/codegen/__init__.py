@@ -13,10 +13,10 @@ In the order data flows:
 6. ``bound`` runs an image with the operands of a run, on the threads of ``pool``. ``driver``, ``waits``, ``trips`` and ``entry`` are the
    native code around the kernels: the loop over calls, how threads wait, trips of a loop, a call from Python.
 
-Apart from that order: ``families`` and ``undecided`` let one program serve several signatures; ``shelf`` keeps claims and
-programs for later processes; ``tuning`` chooses between algorithms; ``settings`` are the users'; ``interpret`` runs with NumPy what has no
-code for its shapes; ``awaited`` says what is bound only when sizes have come; ``elements`` has addresses of arrays for kernels that are
-called without a region. ``documents``, ``vocabulary`` and ``gram_table`` count words of texts. ``objects``, with
-``interpreter``, makes functions that call the interpreter's C API, for strings and sequences (``text``, ``words``, ``hashes``,
-``rearranged``, ``strided``, ``sequences``).
+Apart from that order: ``families`` and ``undecided`` let one program serve several signatures; ``claimed`` and ``shelf`` keep
+claims and programs for later processes; ``tuning`` chooses between algorithms; ``settings`` are the users'; ``interpret`` runs with
+NumPy what has no code for its shapes; ``awaited`` says what is bound only when sizes have come; ``elements`` has
+addresses of arrays for kernels that are called without a region. ``documents``, ``vocabulary`` and ``gram_table`` count words
+of texts. ``objects``, with ``interpreter``, makes functions that call the interpreter's C API, for strings and sequences (``text``,
+``words``, ``hashes``, ``rearranged``, ``strided``, ``sequences``).
 """

@@ -68,8 +68,8 @@ class FilterTransform:
                     (there, factor_at), sums = tap.vars[:2], tap.vars[2:]
                     factor = f.splat(f.load(F32, factor_at))
                     places = [f.at(there, unit * f.lanes * i) for i in range(self.vectors)]
-                    held = [widen(f, self.element, f.load(f.vec(MEMORY[self.element]), at, unit)) for at in places]
-                    sums = [f.fma(factor, y, x) for y, x in zip(held, sums, strict=True)]
+                    weights = (widen(f, self.element, f.load(f.vec(MEMORY[self.element]), p, unit)) for p in places)
+                    sums = [f.fma(factor, w, x) for w, x in zip(weights, sums, strict=True)]
                     tap.next = [f.at(there, a[Filter.TAP_STEP]), f.at(factor_at, 4), *sums]
                 for i, total in enumerate(tap.vars[2:]):
                     f.store(v, total, f.at(plane.vars[0], 4 * f.lanes * i))

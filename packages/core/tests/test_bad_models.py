@@ -223,6 +223,15 @@ def test_of_constants_with_one_name_the_last_counts(ort: Any) -> None:
     assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [21, 21]
 
 
+def test_constants_with_one_name_are_an_output_of_that_name(ort: Any) -> None:
+    made = core_graphs.model(
+        "g () => (float y) { y = Constant <value_float = 1.0>() y = Constant <value_float = 5.0>() }"
+    )
+    session = ort.InferenceSession(made, providers=CPU)
+    assert [output.name for output in session.get_outputs()] == ["y"]
+    assert session.run(["y"], {})[0] == 5
+
+
 def test_only_constants_may_share_a_name(ort: Any) -> None:
     made = core_graphs.model(
         "g (float[2] x) => (float[2] y) { c = Constant <value_float = 1.0>() c = Relu(x) y = Add(x, c) }"

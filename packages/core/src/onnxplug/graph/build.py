@@ -246,6 +246,7 @@ class Builder:
                 if name in own:
                     nodes.remove(earlier_constant(name, node, nodes))
                     graph.remarks.append(f"Duplicate Constant '{name}': {_LATEST}")
+                    continue
                 own.add(name)
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)

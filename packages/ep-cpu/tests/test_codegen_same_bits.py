@@ -38,6 +38,29 @@ agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
     y = Add(product, f_bias)
 }
 """
+BETWEEN = """
+agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
+    xq = QuantizeLinear(x, x_scale, x_zero)
+    xd = DequantizeLinear(xq, x_scale, x_zero)
+    fd = DequantizeLinear<axis = 0>(f, scales, no_zeros)
+    bd = DequantizeLinear<axis = 0>(counts, b_scales)
+    c = Conv<pads = [1, 1, 1, 1]>(xd, fd, bd)
+    cq = QuantizeLinear(c, y_scale, x_zero)
+    y = DequantizeLinear(cq, y_scale, x_zero)
+}
+"""
+RECTIFIED = """
+agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
+    xq = QuantizeLinear(x, x_scale, x_zero)
+    xd = DequantizeLinear(xq, x_scale, x_zero)
+    fd = DequantizeLinear<axis = 0>(f, scales, no_zeros)
+    bd = DequantizeLinear<axis = 0>(counts, b_scales)
+    c = Conv<pads = [1, 1, 1, 1]>(xd, fd, bd)
+    r = Relu(c)
+    rq = QuantizeLinear(r, y_scale, nothing)
+    y = DequantizeLinear(rq, y_scale, nothing)
+}
+"""
 PRODUCT = """
 agraph (float[m, 37] x) => (float[m, 24] y) {
     xq = QuantizeLinear(x, x_scale, x_zero)
@@ -66,8 +89,13 @@ def initializers(element: str, by_column: bool, rng: np.random.Generator) -> dic
         "zero": bytes_of(),
         "f_scale": floats[1].reshape(1, -1, 1, 1) if by_column else floats[1, 0],
         "f_bias": floats[2].reshape(1, -1, 1, 1),
+        "scales": floats[1],
+        "no_zeros": np.zeros(COLUMNS, element),
+        "counts": rng.integers(-2000, 2000, COLUMNS).astype(np.int32),
+        "b_scales": np.float32(0.031) * floats[1],
         "x_scale": np.array(0.031, np.float32),
         "x_zero": rng.integers(100, 150, ()).astype(np.uint8),
+        "nothing": np.uint8(0),
         "y_scale": np.array(0.37, np.float32),
     }
 
@@ -75,7 +103,11 @@ def initializers(element: str, by_column: bool, rng: np.random.Generator) -> dic
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("element", SEVEN_BITS)
-@pytest.mark.parametrize("text", [DYNAMIC, SHORT, IMAGES, PRODUCT], ids=["dynamic", "short", "images", "product"])
+@pytest.mark.parametrize(
+    "text",
+    [DYNAMIC, SHORT, IMAGES, BETWEEN, RECTIFIED, PRODUCT],
+    ids=["dynamic", "short", "images", "between", "rectified", "product"],
+)
 def test_every_bit_is_onnxruntimes(text: str, element: str, by_column: bool, seed: int) -> None:
     theirs = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(seed)

@@ -21,6 +21,9 @@ from onnxplug_ep_cpu.codegen.lower.qmatmul import products_of
 from onnxplug_ep_cpu.codegen.lower.quantized import FLOAT_PRODUCTS, constant_numbers, zero_of
 from onnxplug_ep_cpu.codegen.lower.support import number, rank, typed
 
+BIAS_LIMIT = 2.0**30
+"""Half of what int32 holds: the products of thirty thousand bytes have the rest."""
+
 
 @record(frozen=True, slots=True)
 class _Found:
@@ -141,13 +144,29 @@ def _lower(b: Lowering, found: _Found) -> bool:
     zero = scalar(b, x_rest[0] if x_rest else None, b.element(x))
     w_zero = b.constant(w_rest[0] if w_rest else None)
     scale = np.float32(step) * w_scale.constant.astype(np.float32).reshape(-1)
+    counts = _counts(found, scale)
     if node.op_type == "Conv":
-        pending = convolution(b, node, shape, x, zero, w, w_zero, None)
+        pending = convolution(b, node, shape, x, zero, w, w_zero, counts)
     else:
-        pending = products_of(b, b.shape(y), b.read(x), zero, w, w_zero, bool(node.attributes.get("transB", 0)))
-    _scale(b, pending, scale, _bias(found), node.op_type == "Conv")
+        transposed = bool(node.attributes.get("transB", 0))
+        pending = products_of(b, b.shape(y), b.read(x), zero, w, w_zero, transposed, counts)
+    _scale(b, pending, scale, _bias(found) if counts is None else None, node.op_type == "Conv")
     b.pend(y, pending)
     return True
+
+
+def _counts(found: _Found, scale: np.ndarray) -> np.ndarray | None:
+    """A bias in units of the products, which the sums take as it is; None where it has other units or leaves no room for them."""
+    if found.bias is None:
+        return None
+    values, step, *rest = (None if v is None else v.constant for v in found.bias.inputs)
+    assert values is not None and step is not None
+    if values.dtype != np.int32 or any(points is not None and np.any(points) for points in rest):
+        return None
+    same = step.astype(np.float32).reshape(-1)
+    if same.size not in (1, scale.size) or not np.array_equal(np.broadcast_to(same, scale.shape), scale):
+        return None
+    return values if np.abs(values, dtype=np.float64).max(initial=0) < BIAS_LIMIT else None
 
 
 def _bias(found: _Found) -> np.ndarray | None:

@@ -18,6 +18,7 @@ from onnxplug_ep_cpu.codegen.lower.pending import Pending
 from onnxplug_ep_cpu.codegen.lower.qbinary import recombined
 from onnxplug_ep_cpu.codegen.lower.qgemm import EIGHT_BITS, SIXTEEN_BITS, IntegerAnchor, saturated
 from onnxplug_ep_cpu.codegen.lower.quantized import MS, constant_numbers, divided, parameters, wants_wide, zero_of
+from onnxplug_ep_cpu.codegen.lower.requantize import rescaled
 from onnxplug_ep_cpu.codegen.lower.support import FLOAT32, axis_of, number, typed
 from onnxplug_ep_cpu.codegen.program import Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor
@@ -78,6 +79,12 @@ def quantized(b: Lowering, node: NodeView, x: ValueView, shape: Ints, wide: bool
     if isinstance(held, Pending) and held.anchor is not None and not isinstance(held.anchor, IntegerAnchor):
         b.read(x)
     build = ex.Build()
+    if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor):
+        once = rescaled(b, held, step)
+        if once is not None:
+            value = build.include(once.expr, [build("leaf", i) for i in range(len(once.leaves))])
+            expr = build.finish(saturated(build, value, zero, b.element(y), wide))
+            return replace(once, shape=shape, expr=expr, element="int16" if wide else b.element(y))
     # An integer product's scale is rounded anyway; multiplying by a reciprocal costs it half a unit in the last place more. What is
     # computed of numbers that were quantized before may lie halfway between two others, which only a division leaves there.
     if isinstance(held, Pending) and isinstance(held.anchor, IntegerAnchor) and not _rounds(held.expr):

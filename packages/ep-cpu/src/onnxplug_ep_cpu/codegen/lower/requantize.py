@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,6 +35,35 @@ def scaled(
         pending.leaves.append(spread(constant_numbers(b, scale.reshape(-1))))
         factor = ("leaf", 1)
     return as_bytes(b, y, pending, build, build("mul", build("to_float32", build("leaf", 0)), build(*factor)), zero)
+
+
+def rescaled(b: Lowering, held: Pending, step: float) -> Pending | None:
+    """Pending sums times a scale, perhaps with a Relu behind, over ``step``: times one factor, as ``scaled`` has it and onnxruntime,
+    since two roundings put some numbers on the other side of a half. None for anything else."""
+    expr, product = held.expr, len(held.expr) - 1
+    op, *operands = expr[product]
+    relu = op == "max" and expr[operands[1]] == ("const", 0.0)
+    if relu:
+        product = operands[0]
+        op, *operands = expr[product]
+    if (
+        op != "mul"
+        or len(expr) != (6 if relu else 4)
+        or expr[operands[0]] != ("to_float32", 0)
+        or expr[0] != ("leaf", 0)
+    ):
+        return None
+    (kind, number), leaves = expr[operands[1]], list(held.leaves)
+    if kind == "const":
+        changed = list(expr)
+        changed[operands[1]] = ("const", float(np.float32(number) / np.float32(step)))
+        return replace(held, expr=tuple(changed))
+    vector = leaves[number] if kind == "leaf" else None
+    if vector is None or vector.buffer.array is None or vector.element != "float32":
+        return None
+    numbers = constant_numbers(b, vector.buffer.array / np.float32(step))
+    leaves[number] = replace(numbers, shape=vector.shape, strides=vector.strides)
+    return replace(held, leaves=leaves)
 
 
 def as_bytes(b: Lowering, y: ValueView, pending: Pending, build: ex.Build, value: int, zero: int) -> Pending:

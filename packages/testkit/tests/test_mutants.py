@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelLookup
@@ -142,6 +143,22 @@ def test_operators_of_other_domains_have_mutants_of_each_axis(capsys: pytest.Cap
     assert "Y is wrong behind the first along axis 0" in {
         a.text for a in systematic.alterations("com.microsoft.BiasAdd")
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "change"),
+    [
+        ("a cached key counts for all", 3, lambda x: np.broadcast_to(x[:, :, :1], x.shape).copy()),
+        ("heads share the cache of values", 4, lambda x: np.broadcast_to(x[:, :1], x.shape).copy()),
+        ("heads share a layout", 6, lambda x: np.broadcast_to(x[:1], x.shape).copy()),
+    ],
+)
+def test_sparse_attention_is_tried_with_a_cache_and_layouts(text: str, place: int, change: Any) -> None:
+    def changed(operands: list[Any]) -> list[Any]:
+        return [change(x) if i == place else x for i, x in enumerate(operands)]
+
+    altered = systematic.Alteration(text, operands=changed)
+    assert not systematic._survives(("com.microsoft", "SparseAttention"), altered, seed=1)
 
 
 def test_what_changes_nothing_is_no_mutant() -> None:

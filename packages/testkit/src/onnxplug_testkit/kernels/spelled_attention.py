@@ -58,69 +58,121 @@ def _decoder_self_attention(node: NodeProto, given: Attributes, shapes: Shapes) 
 
 
 def _sparse_attention(node: NodeProto, given: Attributes, shapes: Shapes) -> str:
-    """Where no key is cached and the layout leaves out no block before a query's, as in the kit's own structures."""
-    heads, shared = given["num_heads"], given["kv_num_heads"]
-    (batch, length, _), (_, _, room, size) = shapes[0], shapes[3 if node.input[1] else 1]
-    width = heads * size
+    """Where all sequences have as many cached keys; behind the last key presents are zero."""
+    heads, shared, past = given["num_heads"], given["kv_num_heads"], 3 if node.input[1] else 1
+    (batch, length, _), (_, _, room, size) = shapes[0], shapes[past]
+    width, turned = heads * size, ", ".join(node.input[9:])
     together = f"""
         widths = Constant <value_ints = [{width}, {shared * size}, {shared * size}]> ()
         q_part, k_part, v_part = Split <axis = 2> ({node.input[0]}, widths)
     """
     sources = node.input[:3] if node.input[1] else ("q_part", "k_part", "v_part")
-    rotary = f"""
-        start = Constant <value_ints = [0]> ()
-        q = com.microsoft.RotaryEmbedding <interleaved = {given.get("rotary_interleaved", 0)}> (q_heads, start, {", ".join(node.input[9:])})
-        k = com.microsoft.RotaryEmbedding <interleaved = {given.get("rotary_interleaved", 0)}> (k_heads, start, {", ".join(node.input[9:])})
-    """
-    plain = "q = Identity (q_heads) k = Identity (k_heads)"
-    parts = "".join(
+    made = "".join(
         f"""
         {name}_split = Reshape ({source}, {"many" if name == "q" else "few"})
         {name}_heads = Transpose <perm = [0, 2, 1, 3]> ({name}_split)
         """
         for name, source in zip("qkv", sources, strict=True)
     )
-    parts = f"""{"" if node.input[1] else together}{parts}{rotary if given.get("do_rotary") else plain}
-        v = Identity (v_heads)
-    """
+    rotary = "".join(
+        f"{name} = com.microsoft.RotaryEmbedding <interleaved = {given.get('rotary_interleaved', 0)}> ({name}_heads, start, {turned})\n"
+        if given.get("do_rotary")
+        else f"{name} = Identity ({name}_heads)\n"
+        for name in "qk"
+    )
     wide = "".join(
         f"""
-        {name}_apart = Unsqueeze ({name}, second)
+        {name}_before = Slice ({held}, none, start, second)
+        {name}_known = Concat <axis = 2> ({name}_before, {name})
+        {present} = Concat <axis = 2> ({name}_known, empty)
+        {name}_apart = Unsqueeze ({name}_known, second)
         {name}_wide = Expand ({name}_apart, groups)
         {name}_all = Reshape ({name}_wide, every)
-        {made} = Concat <axis = 2> ({name}, empty)
         """
-        for name, made in zip("kv", node.output[1:], strict=True)
+        for name, held, present in zip("kv", node.input[3:5], node.output[1:], strict=True)
     )
     return f"""
+        none = Constant <value_ints = [0]> ()
+        single = Constant <value_ints = [1]> ()
+        second = Constant <value_ints = [2]> ()
+        length = Constant <value_ints = [{length}]> ()
+        told = Cast <to = 7> ({node.input[7]})
+        total = Reshape (told, single)
+        start = Sub (total, length)
         many = Constant <value_ints = [{batch}, {length}, {heads}, {size}]> ()
         few = Constant <value_ints = [{batch}, {length}, {shared}, {size}]> ()
-        second = Constant <value_ints = [2]> ()
-        groups = Constant <value_ints = [{batch}, {shared}, {heads // shared}, {length}, {size}]> ()
-        every = Constant <value_ints = [{batch}, {heads}, {length}, {size}]> ()
         flat = Constant <value_ints = [{batch}, {length}, {width}]> ()
-        behind = Constant <value_ints = [{batch}, {shared}, {room - length}, {size}]> ()
+        narrow = Constant <value_ints = [{batch}, {shared}]> ()
+        broad = Constant <value_ints = [{batch}, {heads}]> ()
+        each = Constant <value_ints = [{batch}, {shared}, {heads // shared}]> ()
+        room = Constant <value_ints = [{room}]> ()
+        size = Constant <value_ints = [{size}]> ()
+        left = Sub (room, total)
+        behind = Concat <axis = 0> (narrow, left, size)
         nothing = ConstantOfShape (behind)
         empty = CastLike (nothing, {node.input[0]})
-        {parts}
+        groups = Concat <axis = 0> (each, total, size)
+        every = Concat <axis = 0> (broad, total, size)
+        {"" if node.input[1] else together}{made}{rotary}
+        v = Identity (v_heads)
         {wide}
         turned = Transpose <perm = [0, 1, 3, 2]> (k_all)
         raw = MatMul (q, turned)
         factor = Constant <value_float = {given.get("scale") or 1 / math.sqrt(size)!r}> ()
         scale = CastLike (factor, raw)
         scores = Mul (raw, scale)
-        square = Constant <value_ints = [{length}, {length}]> ()
-        none = ConstantOfShape (square)
-        hidden = Constant <value_float = -10000.0> ()
-        whole = Add (none, hidden)
-        ahead = Constant <value_int = 1> ()
-        future = Trilu <upper = 1> (whole, ahead)
-        bias = CastLike (future, raw)
+        {_blocks(node, given, length, shapes[past + 2], shapes[past + 3])}
+        bias = CastLike (unseen, raw)
         masked = Add (scores, bias)
         weights = Softmax <axis = -1> (masked)
         read = MatMul (weights, v_all)
         together = Transpose <perm = [0, 2, 1, 3]> (read)
         {node.output[0]} = Reshape (together, flat)
+    """
+
+
+def _blocks(node: NodeProto, given: Attributes, length: int, rows: list[int], columns: list[int]) -> str:
+    """``unseen``, what is added to scores: the blocks that layouts name, which heads take in turns, and no key behind a query's."""
+    (layouts, ends), spots = rows, columns[1]
+    return f"""
+        zero = Constant <value_int = 0> ()
+        one = Constant <value_int = 1> ()
+        side = Constant <value_int = {given["sparse_block_size"]}> ()
+        total0 = Squeeze (total)
+        start0 = Squeeze (start)
+        length0 = Squeeze (length)
+        keys = Range (zero, total0, one)
+        steps = Range (zero, length0, one)
+        places = Add (steps, start0)
+        key_block = Div (keys, side)
+        query_block = Div (places, side)
+        rows = Cast <to = 7> ({node.input[5]})
+        columns = Cast <to = 7> ({node.input[6]})
+        limit = Constant <value_ints = [{ends}]> ()
+        ends = Slice (rows, single, limit, single)
+        ends_wide = Unsqueeze (ends, second)
+        count = Constant <value_int = {spots}> ()
+        spots = Range (zero, count, one)
+        passed = LessOrEqual (ends_wide, spots)
+        counted = Cast <to = 7> (passed)
+        row_of = ReduceSum <keepdims = 0> (counted, single)
+        depth = Constant <value_int = {ends - 1}> ()
+        pair = Constant <value_floats = [0.0, 1.0]> ()
+        row_hot = OneHot <axis = -1> (row_of, depth, pair)
+        column_hot = OneHot <axis = -1> (columns, depth, pair)
+        row_turned = Transpose <perm = [0, 2, 1]> (row_hot)
+        named = MatMul (row_turned, column_hot)
+        turns = Constant <value_ints = [{given["num_heads"] // layouts}, 1, 1]> ()
+        of_heads = Tile (named, turns)
+        by_query = Gather <axis = 1> (of_heads, query_block)
+        by_key = Gather <axis = 2> (by_query, key_block)
+        nought = Constant <value_float = 0.0> ()
+        named_block = Greater (by_key, nought)
+        places_wide = Unsqueeze (places, single)
+        before = LessOrEqual (keys, places_wide)
+        seen = And (named_block, before)
+        hidden = Constant <value_float = -10000.0> ()
+        unseen = Where (seen, nought, hidden)
     """
 
 

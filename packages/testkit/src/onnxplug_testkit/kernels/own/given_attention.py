@@ -127,6 +127,19 @@ def _grouped() -> Iterator[OwnNode]:
         turned: Attributes = {"do_rotary": 1, "rotary_interleaved": interleaved}
         label = f"rotary_{interleaved}"
         yield ms("SparseAttention", [*parts, *behind, cos, sin], [F, F, F], label, **turned, **blocks)
+    layouts = (
+        (np.array([[0, 1, 3, 5]] * 2, np.int32), I32),
+        (np.array([[0, 0, 1, 0, 2], [0, 0, 1, 1, 2]], np.int32), I32),
+    )
+    held, tables = (
+        [real(2, shared, 48, size) for _ in range(2)],
+        [real(48, size // 2, low=-1, high=1) for _ in range(2)],
+    )
+    for label, length in (("layouts", 41), ("cached", 1)):
+        tokens = [real(2, length, n * size) for n in (heads, shared, shared)]
+        whole = [*tokens, *held, *layouts, numbers(41), numbers(41, 41)]
+        yield ms("SparseAttention", whole, [F, F, F], label, **blocks)
+        yield ms("SparseAttention", [*whole, *tables], [F, F, F], f"{label}_rotary", do_rotary=1, **blocks)
 
 
 def _rotary() -> Iterator[OwnNode]:

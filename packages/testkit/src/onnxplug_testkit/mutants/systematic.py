@@ -37,33 +37,41 @@ _REPEATED = frozenset(
 """Attributes that repeat what weights say, where they are not required."""
 _IDLE = frozenset(
     {
-        "consumed_inputs",
-        "output_sequence",
-        "softmax_precision",
-        "nodes_hitrates",
-        "multi_class",
-        "chunk_size",
-        "accuracy_level",
-        "nodes_hitrates_as_tensor",
+        "consumed_inputs",  # "legacy optimization attribute"
+        "output_sequence",  # of RNN-1, GRU-1, LSTM-1: "The sequence output for the hidden is optional if 0"
+        "softmax_precision",  # "The floating-point precision used in softmax computation": a greater one is as good
+        "nodes_hitrates",  # "Popularity of each node, used for performance and may be omitted"
+        "nodes_hitrates_as_tensor",  # the same
+        "chunk_size",  # of LinearAttention: "Tuning hint; does not affect output correctness", of GatedDeltaNet: "Tuning hint"
+        "accuracy_level",  # "The minimum accuracy level of input A": a greater one is as good
+        "mask_index_type",  # "The mask index tensor type for shape inference"
+        # No text says so of these: that results of onnxruntime's, the only oracle there is, do not depend on them was seen, not read.
+        "multi_class",  # "Indicates whether to do OvR or multinomial"
         "round_activation",
-        "is_packed_batching",
-        "mask_index_type",
+        "is_packed_batching",  # "ragged batch inputs or not"
     }
 )
 """Attributes that hint at memory, at how to compute or at how a model was made, repeat which outputs are asked for, or ask for a precision
-that may be exceeded."""
+that may be exceeded, each with what onnx's or onnxruntime's schema says of it."""
 _TYPELESS = {"SequenceEmpty": "dtype"}
 """Attributes that give a type to nothing: a sequence without items."""
 _SAME = frozenset({("auto_pad", "VALID")})
 """Words that mean what holds where the attribute is left out and nothing else is said."""
 _OF_NO_ACCOUNT = frozenset(
     {
-        ("QLinearSoftmax", "x_zero_point"), ("MatMulBnb4", "training_mode"), ("BiasDropout", "seed"), ("BiasDropout", "ratio"),
-        ("BiasDropout", "training_mode"), ("RotaryEmbedding", "scale"), ("DecoderMaskedMultiHeadAttention", "output_qk"),
-        ("CausalConvWithState", "state_update"), ("SkipSimplifiedLayerNormalization", "mean"),
+        ("QLinearSoftmax", "x_zero_point"),  # exp(s (x - z)) / sum(exp(s (x - z))): the factor exp(-s z) cancels out
+        ("MatMulBnb4", "training_mode"),  # "Indicate if the ops run in training_mode"
+        ("BiasDropout", "training_mode"),  # true has random results, which nobody judges
+        ("BiasDropout", "ratio"),  # of training_mode: "If it is false, ratio is ignored"
+        ("BiasDropout", "seed"),  # "Seed to the random generator", which draws nothing without training_mode
+        ("SkipSimplifiedLayerNormalization", "mean"),  # "Saved mean used during training"
+        # No text says so of these: that results of onnxruntime's on a processor do not depend on them was seen, not read.
+        ("RotaryEmbedding", "scale"),  # "Custom scale will be used if specified"
+        ("DecoderMaskedMultiHeadAttention", "output_qk"),  # "Need output the cross attention MatMul(Q, K)"
+        ("CausalConvWithState", "state_update"),
     }
-)  # fmt: skip
-"""What does not change a result: a sum that cancels out, training, what onnxruntime's kernels do not read or leave unwritten."""
+)
+"""Operands, results and attributes of operators that change no result which is judged, each with what its schema says of it."""
 _RESULTS = 9
 """More than any operator has, but for those with any number, of which so many are looked at."""
 _RANDOM = frozenset(

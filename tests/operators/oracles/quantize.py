@@ -108,7 +108,7 @@ def _open(case: Case) -> bool:
 
 
 def _other_precision(case: Case) -> bool:
-    return _open(case) or case.inputs[0].dtype != case.inputs[1].dtype
+    return case.inputs[0].dtype != case.inputs[1].dtype or (_open(case) and case.inputs[1].dtype.itemsize < 4)
 
 
 @oracle(

@@ -187,3 +187,29 @@ def test_a_body_is_told_of_its_trips_in_the_rank_that_it_declares(rows: str, tri
     s, g = session(text, codegen).run(None, {"x": x, "n": np.array(trips), "b": np.array([True])})
     np.testing.assert_array_equal(s, x[:, None])
     np.testing.assert_array_equal(g, np.ones((trips, 1), bool))
+
+
+GROWING = """g (float[2] x, int64 n, bool b) => (float[m] y, float[k] z, float[l] w) <float[1] one = {1}, int64 last = {-1}> {
+    s = SequenceConstruct(x)
+    t = Loop (n, b, s) <body = l (int64 i, bool c, seq(float) v) => (bool d, seq(float) o) {
+        d = Identity(c) e = SequenceAt(v, last) f = Concat<axis: int = 0>(e, one) o = SequenceInsert(v, f) }>
+    y = SequenceAt(t, last)
+    u = If (b) <then_branch = p () => (seq(float) q) { q = SequenceConstruct(one) },
+                else_branch = r () => (seq(float) q) { q = SequenceConstruct(x) }>
+    z = SequenceAt(u, last)
+    h = Optional(one)
+    a = If (b) <then_branch = p () => (optional(float) q) { q = Identity(h) },
+                else_branch = r () => (optional(float) q) { q = Optional(x) }>
+    w = OptionalGetElement(a) }"""
+
+
+@pytest.mark.parametrize("codegen", [True, False])
+@pytest.mark.parametrize(("trips", "way"), [(0, True), (3, True), (3, False)])
+def test_sequences_whose_elements_grow_from_trip_to_trip_or_differ_by_branch(
+    trips: int, way: bool, codegen: bool
+) -> None:
+    """onnx infers the first element's shape for all of them."""
+    feeds = {"x": np.zeros(2, np.float32), "n": np.array(trips), "b": np.array(way)}
+    y, z, w = session(GROWING, codegen).run(None, feeds)
+    assert y.tolist() == [0, 0] + [1] * (trips if way else 0)
+    assert z.tolist() == w.tolist() == ([1] if way else [0, 0])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from onnxplug.contract.types import Dim, TensorType, ValueType
+from onnxplug.contract.types import Dim, OptionalType, SequenceType, Shape, TensorType, ValueType
 
 D = TypeVar("D")
 
@@ -66,6 +67,10 @@ def common(a: ValueType | None, b: ValueType | None) -> ValueType | None:
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return TensorType(a.element)
         return TensorType(a.element, tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)))
+    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+        return SequenceType(common(a.element, b.element) or a.element)
+    if isinstance(a, OptionalType) and isinstance(b, OptionalType):
+        return OptionalType(common(a.element, b.element) or a.element)
     return a
 
 
@@ -79,20 +84,29 @@ def in_both(given: ValueType | None, made: ValueType | None) -> ValueType | None
 
 def anonymous(type_: ValueType | None) -> ValueType | None:
     """The type without the names of its dimensions: in a body they may name others."""
-    if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, tuple(d if isinstance(d, int) else None for d in type_.shape))
-    return type_
+    return (
+        None if type_ is None else _within(type_, lambda shape: tuple(d if isinstance(d, int) else None for d in shape))
+    )
 
 
 def loosened(type_: ValueType | None) -> ValueType | None:
     """The type without its shape."""
-    return TensorType(type_.element) if isinstance(type_, TensorType) else type_
+    return None if type_ is None else _within(type_, lambda shape: None)
 
 
 def ranked(type_: ValueType | None) -> ValueType | None:
     """The type without the sizes of its dimensions."""
+    return None if type_ is None else _within(type_, lambda shape: (None,) * len(shape))
+
+
+def _within(type_: ValueType, change: Callable[[Shape], Shape | None]) -> ValueType:
+    """The type with the shape changed of the tensors that it is, or is a sequence or optional of."""
+    if isinstance(type_, SequenceType):
+        return SequenceType(_within(type_.element, change))
+    if isinstance(type_, OptionalType):
+        return OptionalType(_within(type_.element, change))
     if isinstance(type_, TensorType) and type_.shape is not None:
-        return TensorType(type_.element, (None,) * len(type_.shape))
+        return TensorType(type_.element, change(type_.shape))
     return type_
 
 

@@ -40,6 +40,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("DepthToSpace", [f(1, 5, 2, 2)], {"blocksize": 2}, "requires input depth to be a multiple of"),
     ("SpaceToDepth", [f(1, 5, 3, 2)], {"blocksize": 2}, "requires input height to be a multiple of block_size"),
     ("Adagrad", [ONE, i(0), f(2), f(3), f(2)], {}, "input 3 has shape {3}, its tensor {2}"),
+    ("TensorScatter", [f(2, 3, 5, 4), f(2, 3, 2, 4), i(0, 4)], {},
+        "write_indices[1] + sequence_length (4 + 2) exceeds max_sequence_length (5)"),
+    ("TensorScatter", [f(2, 3, 5, 4), f(2, 3, 2, 4), i(-1, 0)], {}, "write_indices[0] = -1 is negative"),
+    ("TensorScatter", [f(2, 3, 5, 4), f(2, 3, 6, 4), i(0, 0)], {}, "update sequence_length (6) exceeds max_sequence_length (5)"),
+    ("MatMulNBits", [f(2, 4), u(3, 1, 8), f(3, 1), None, i(0, 0, -1, 0)], {"K": 4, "N": 3, "block_size": 16},
+        "group_index value at index 2 is -1, which is out of valid range [0, 1)"),
     ("Adam", [ONE, i(0), f(2), f(2), f(2)], {}, "3 tensors after rate and count are not 4 for each"),
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.quantize import dynamic_quantize_linear
 from onnxplug_kernels.ops.quantized_matmul import matmul_integer
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 
 MS = "com.microsoft"
 
@@ -70,8 +71,21 @@ def nbits_weights(
         zero = xp.astype(unpacked(xp, packed, bits)[:, :blocks], scale.dtype)
     else:
         zero = xp.reshape(widen(xp, zero_points), (columns, blocks))
-    block = xp.arange(depth, dtype=xp.int64) // block_size if g_idx is None else xp.astype(g_idx[:depth], xp.int64)
+    block = xp.arange(depth, dtype=xp.int64) // block_size if g_idx is None else _blocks(xp, g_idx[:depth], blocks)
     return (xp.astype(quantized, scale.dtype) - xp.take(zero, block, axis=1)) * xp.take(scale, block, axis=1)
+
+
+def _blocks(xp: Any, g_idx: Any, blocks: int) -> Any:
+    """Each row's block as int64. Refusal for one that is none: a negative number does not count from the end."""
+    block = xp.astype(g_idx, xp.int64)
+    odd = (block < 0) | (block >= blocks)
+    if bool(xp.any(odd)):
+        at = int(xp.argmax(xp.astype(odd, xp.int8)))
+        raise Refusal(
+            f"group_index value at index {at} is {int(block[at])}, which is out of valid range [0, {blocks})",
+            INVALID_ARGUMENT,
+        )
+    return block
 
 
 def unpacked(xp: Any, packed: Any, bits: int) -> Any:

@@ -10,6 +10,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along, from_front
 from onnxplug_kernels.precision import is_half
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 _REDUCTIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -79,8 +80,18 @@ def tensor_scatter(
     for sample, start in enumerate(starts):
         start = start % size if mode == "circular" else start
         fits = min(length, size - start)
-        if start < 0 or (fits < length and mode == "linear") or length > size:
-            raise ValueError(f"TensorScatter: {length} steps from {start} on do not fit into a cache of {size}")
+        if start < 0:
+            raise Refusal(f"TensorScatter: write_indices[{sample}] = {start} is negative", FAIL)
+        if length > size:
+            raise Refusal(
+                f"TensorScatter: update sequence_length ({length}) exceeds max_sequence_length ({size})", FAIL
+            )
+        if fits < length and mode == "linear":
+            raise Refusal(
+                f"TensorScatter linear mode: write_indices[{sample}] + sequence_length ({start} + {length}) exceeds "
+                f"max_sequence_length ({size})",
+                FAIL,
+            )
         cache, new = present[along(0, sample)], update[along(0, sample)]
         cache[along(axis - 1, slice(start, start + fits))] = new[along(axis - 1, slice(fits))]
         cache[along(axis - 1, slice(length - fits))] = new[along(axis - 1, slice(fits, length))]

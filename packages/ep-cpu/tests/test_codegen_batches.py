@@ -59,6 +59,17 @@ def test_batches_of_any_size_are_lowered_a_few_times_only(make: Any) -> None:
     assert 0 < lowered.call_count < 12
 
 
+def test_trees_take_three_programs_for_all_batches_beyond_a_block() -> None:
+    """By tree, in blocks of rows, and in blocks of which the last lies over the one before."""
+    made, plain = session(proto := _stumps()), session(proto, codegen=False)
+    with mock.patch.object(NativeRegion, "_lowered", autospec=True, side_effect=NativeRegion._lowered) as lowered:
+        for rows in np.random.default_rng(0).permutation(np.arange(8, 60)).tolist():
+            x = row(rows * WIDTH, rows).reshape(rows, WIDTH)
+            (got,), (wanted,) = made.run(None, {"x0": x}), plain.run(None, {"x0": x})
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    assert lowered.call_count <= 4  # the first batch is lowered before there is anything to follow
+
+
 def test_images_that_are_high_take_the_program_of_those_that_are_wide() -> None:
     node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2])
     images = [row(5 * h * w, h).reshape(1, 5, h, w) for h, w in ((41, 61), (45, 67), (71, 43))]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug.contract.sizes import portion
+from onnxplug.contract.sizes import greatest, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS, Walk
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
@@ -183,7 +183,7 @@ class _Forest:
         if not rows * targets:
             return b.scratch((rows, targets), element=self._total)
         single = rows * -(-trees.trees // WAYS) <= -(-rows // WAYS) * trees.trees
-        sums = b.scratch((rows if single else -(-rows // WAYS) * WAYS, trees.columns), element=self._total)
+        sums = b.scratch((rows if single else greatest(rows, WAYS), trees.columns), element=self._total)
         self._walk(sums, single)
         made = sums.viewed((rows, targets), sums.strides)
         build = ex.Build()
@@ -211,14 +211,15 @@ class _Forest:
         if single:
             self._call(x, sums, 0, rows)
             return
-        whole = rows - rows % WAYS
-        if whole:
-            self._call(x, sums, WAYS, whole // WAYS)
-        if whole < rows:  # what fills up the last block is not initialised
-            last = self._b.scratch((WAYS, features), element=x.element)
-            source = x.shift(whole * x.strides[0]).viewed((rows - whole, features), x.strides)
-            copy(self._b.program, self._b.target, source, last.viewed(source.shape, last.strides))
-            self._call(last, sums.shift(whole * sums.strides[0]), WAYS, 1)
+        if rows < WAYS:  # what fills up the block is not initialised
+            block = self._b.scratch((WAYS, features), element=x.element)
+            copy(self._b.program, self._b.target, x, block.viewed(x.shape, block.strides))
+            self._call(block, sums, WAYS, 1)
+            return
+        self._call(x, sums, WAYS, rows // WAYS)
+        if rows % WAYS:  # the last block, some of whose rows are had twice
+            first = rows - WAYS
+            self._call(x.shift(first * x.strides[0]), sums.shift(first * sums.strides[0]), WAYS, 1)
 
     def _call(self, x: Tensor, sums: Tensor, ways: int, units: int) -> None:
         """``units`` times ``ways`` rows, or with 0 ``units`` rows."""

@@ -19,6 +19,7 @@ from onnxplug.place.units import RegionUnit
 from onnxplug.plan.course import Course
 from onnxplug.plan.infer import Inference
 from onnxplug.plan.specs import RegionSpecs
+from onnxplug.run.plans import MAX_PLANS
 
 LAYERS = 4
 
@@ -172,3 +173,14 @@ def test_no_node_is_looked_at_where_sizes_alone_differ(monkeypatch: pytest.Monke
     assert not asked
     tell(made, kept, (1, 9, 6), (1, 9, 6))  # which Squeeze takes away
     assert asked and kept.named["q"].shape == (9, 6)
+
+
+def test_runs_without_a_plan_go_on_from_what_plans_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = list[int]()
+    walk = RegionSpecs._walk
+    monkeypatch.setattr(RegionSpecs, "_walk", lambda self, *rest: walks.append(1) or walk(self, *rest))
+    session = onnxplug.InferenceSession(model("g (float[B, 4] x) => (y) { a = Neg(x) y = Add(a, x) }"), providers=[CPU])
+    for batch in range(1, MAX_PLANS + 8):
+        (y,) = session.run(None, {"x": np.ones((batch, 4), np.float32)})
+        assert y.shape == (batch, 4) and not y.any()
+    assert len(walks) == 2  # of all nodes, and of those behind the first change

@@ -39,15 +39,10 @@ class Planner:
         located = (*self.placed.inputs, *self.placed.captures)
         specs = inputs if inputs is not None else [None] * len(located)
         given = dict(zip((v for v, _ in located), specs, strict=True))
-        alone = inputs is not None and self.memory.lock.acquire(blocking=False)
-        try:
-            known = Specs(given, self.evaluate, self.memory if alone else Memory())
+        with self.memory.alone() as memory:
+            known = Specs(given, self.evaluate, memory)
             for unit in () if inputs is None else self.placed.units:
                 known.visit(unit)
-        finally:
-            if alone:
-                self.memory.inference.keep()
-                self.memory.lock.release()
         return _Build(self.placed, known, self.bound, Slots(known, self.placed.outputs)).finish()
 
 

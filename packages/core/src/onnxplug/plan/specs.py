@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,21 @@ class Memory:
     """What was inferred for earlier shapes, so that for shapes that differ in little only what changes is inferred."""
 
     def __init__(self, identity: str = "") -> None:
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self.inference = Inference(identity)
         self.regions: dict[Unit, RegionSpecs] = {}
+
+    @contextmanager
+    def alone(self) -> Iterator[Memory]:
+        """This, for one thread at a time; one of nothing while another thread has it."""
+        if not self._lock.acquire(blocking=False):
+            yield Memory()
+            return
+        try:
+            yield self
+        finally:
+            self.inference.keep()
+            self._lock.release()
 
     def region(self, unit: RegionUnit) -> RegionSpecs:
         """The specs inside a region, as they were for the latest shapes."""

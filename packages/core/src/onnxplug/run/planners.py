@@ -81,7 +81,9 @@ class Planners:
 
 
 def _planner(placed: PlacedGraph, runtime: Runtime) -> Planner:
-    return Planner(placed, runtime.bound, runtime.evaluate_again, Memory(placed.graph.identity))
+    # What the main graph's runs find without a plan goes on from what its plans found.
+    memory = runtime.remembered if placed.graph.parent is None else Memory(placed.graph.identity)
+    return Planner(placed, runtime.bound, runtime.evaluate_again, memory)
 
 
 def _may_decide(graph: Graph) -> bool:

@@ -42,7 +42,8 @@ class Runtime:
         self._bound: dict[Unit, Any] = {}
         self._evaluators: dict[Node, Any] = {}
         self._bound_regions: OrderedDict[Any, CompiledRegion] = OrderedDict()
-        self._remembered = Memory()
+        self.remembered = Memory()
+        """Of the main graph's shapes, and of all regions bound by runs."""
         self._constants: dict[tuple[Value, Device], DeviceArray] = {}
         self._lock = threading.RLock()
         for provider in providers:
@@ -52,6 +53,7 @@ class Runtime:
     def runner(self, placement: Placement) -> GraphRunner:
         """The runner of the main graph, its kernels made, its constants uploaded and, for fixed shapes, its plan made now rather
         than in the first run."""
+        self.remembered = Memory(placement.main.graph.identity)
         self.prepare(placement.main)
         runner = GraphRunner(placement.main, self)
         runner.plans.prime()
@@ -75,7 +77,7 @@ class Runtime:
         """Let go of kernels, plans, frames and constants, and give arenas' regions back."""
         self._bound.clear()
         self._bound_regions.clear()
-        self._remembered = Memory()
+        self.remembered = Memory()
         self._evaluators.clear()
         self._constants.clear()
         self.place_again = None
@@ -117,7 +119,8 @@ class Runtime:
                         None if shape is None or dtype is None else TensorSpec(dtype, tuple(shape), known)
                     )
                 with failures_of(unit):
-                    found = Specs(specs, self.evaluate_again, self._remembered).bind(unit)
+                    with self.remembered.alone() as memory:
+                        found = Specs(specs, self.evaluate_again, memory).bind(unit)
                     assert found is not None, "what decides shapes has come"
             self._bound_regions[unit, key] = found
             while len(self._bound_regions) > MAX_BOUND:

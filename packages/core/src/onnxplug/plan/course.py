@@ -126,6 +126,7 @@ class Course:
             Exception
         ) as reason:  # whatever NumPy and rules do with what is no plain number: the change itself went well
             log.debug("shapes are not followed: %s: %s", type(reason).__name__, reason)
+            self._untold += FRUITLESS // 2  # the next is hardly better
         else:
             self._scripts = [script, *self._scripts[: SCRIPTS - 1]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from onnx import helper, numpy_helper
 
 import onnxplug
 from onnxplug.capi.onnxruntime_pybind11_state import Fail
+from onnxplug.graph.value import Value
+from onnxplug_ep_cpu.codegen.lower import packing
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((2, 256)).astype(np.float32)
@@ -89,6 +92,28 @@ def test_weights_that_were_folded_are_computed_again() -> None:
     assert node.inputs[1].was_released
     np.testing.assert_allclose(node.inputs[1].constant, w * np.sqrt(S)[:, None, None, None], rtol=1e-6)
     assert not node.inputs[1].source.source.is_read, "the filters of the model are looked at where they lie"
+
+
+def test_filters_are_packed_from_wherever_they_lie() -> None:
+    """Constants of a file that is mapped to memory start at any address."""
+    x = RNG.standard_normal((1, 256, 8, 8)).astype(np.float32)
+    w = RNG.standard_normal((64, 256, 1, 1)).astype(np.float32)
+    made = model([helper.make_node("Conv", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}).SerializeToString()
+    results, block = [], np.empty(w.nbytes + 64, np.uint8)
+    for place in (-block.ctypes.data % 4 + k for k in range(4)):
+        lies = block[place : place + w.nbytes].view(np.float32).reshape(w.shape)
+        lies[...] = w
+        with (
+            mock.patch.object(Value, "view", return_value=lies),
+            mock.patch.object(packing, "lying", wraps=packing.lying) as read,
+        ):
+            session = onnxplug.InferenceSession(made, providers=["CPUExecutionProvider"])
+            results.append(session.run(None, {"x": x})[0])
+        assert any(call.args[0] is lies for call in read.call_args_list), "it is read where it lies"
+    assert all(np.array_equal(results[0], other) for other in results)
+    np.testing.assert_allclose(
+        results[0], np.einsum("oi,nihw->nohw", w[:, :, 0, 0].astype(np.float64), x), rtol=1e-4, atol=1e-3
+    )
 
 
 def test_what_a_failed_lowering_packed_serves_the_next() -> None:

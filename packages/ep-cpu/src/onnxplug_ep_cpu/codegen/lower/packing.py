@@ -54,7 +54,8 @@ def in_form(
         assert array is not None
         held = b.prepared.hold(value, form, shape, element)
         matrix = array.ndim == 2 and min(array.strides) > 0
-        source = lying(array) if matrix else tensor_of(array)
+        # At any address: in a file mapped to memory few constants start where their type would.
+        source = lying(array) if matrix or array.flags.c_contiguous else tensor_of(array)
         narrow = element in NARROW or (source.element in NARROW and not widens)
         if narrow and source.element != element:
             lies, order = source, sorted(range(len(source.shape)), key=lambda d: -source.strides[d])

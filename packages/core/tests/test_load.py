@@ -349,7 +349,8 @@ def test_external_paths_that_leave_the_folder(external: Placed, tmp_path: Path, 
     [
         {"offset": -1}, {"offset": 1}, {"offset": 2**62}, {"offset": "x"}, {"offset": "1.5"}, {"offset": " 0"}, {"length": "+8"},
         {"length": -8}, {"length": 7}, {"length": 9}, {"length": 16}, {"length": 2**62}, {"offset": "9" * 5000},
-        {"offset": 2**64, "length": 8}, {"dims": [4]}, {"dims": [2**31, 2**31]}, {"dims": [2**32, 2**32]}, {"dims": [2**62, 2**62, 0]}, {"data_type": 8},
+        {"offset": 2**64, "length": 8}, {"dims": [4]}, {"dims": [2**31, 2**31]}, {"dims": [2**32, 2**32]},
+        {"dims": [2**62, 2**62, 0]}, {"data_type": 8},
     ],
 )  # fmt: skip
 def test_external_ranges_that_do_not_fit(external: Placed, fields: dict[str, Any]) -> None:

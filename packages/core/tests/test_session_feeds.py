@@ -270,6 +270,7 @@ BOTH = [MATRIX, MATRIX]
             "incompatible function arguments",
         ),
         ([("X", 1)], "AttributeError", "'list' object has no attribute 'keys'"),
+        (ones("f4", 2), "AttributeError", "'numpy.ndarray' object has no attribute 'keys'"),
         (None, "AttributeError", "'NoneType' object has no attribute 'keys'"),
     ],
 )

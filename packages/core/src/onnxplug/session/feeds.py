@@ -95,7 +95,7 @@ class Feeds:
                 if made is None:
                     return self._thorough(feed)
                 values[index] = made
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, IndexError):  # the last of an array, which is no dictionary
             return self._thorough(feed)
         return values
 

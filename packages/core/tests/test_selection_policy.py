@@ -146,10 +146,19 @@ def test_hardware_is_listed_once() -> None:
     device = state.get_hardware_devices()[0]
     details = state.get_hardware_device_ep_incompatibility_details
     assert details(CPU, device) == {"reasons_bitmask": 0, "notes": None, "error_code": 0}
-    assert details("NoExecutionProvider", device)["reasons_bitmask"] == 4
     (npu,) = [d for d in onnxplug.get_ep_devices() if d.ep_name == "NpuExecutionProvider"]
     with pytest.raises(RuntimeError, match="NpuExecutionProvider"):
         npu.create_sync_stream()
+
+
+def test_incompatibility_of_what_is_no_provider(ort: Any) -> None:
+    state = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state")
+    device = ort.get_ep_devices()[0].device
+    for name in ("NoExecutionProvider", ""):
+        with pytest.raises(state.InvalidArgument, match=f"No valid factory found for execution provider '{name}'"):
+            state.get_hardware_device_ep_incompatibility_details(name, device)
+    with pytest.raises(TypeError):
+        state.get_hardware_device_ep_incompatibility_details(None, device)
 
 
 def test_kernels_and_schemas_are_listed() -> None:

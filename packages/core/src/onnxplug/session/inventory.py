@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from onnxplug.contract.errors import STATUS_ERRORS, Fail
+from onnxplug.contract.errors import STATUS_ERRORS, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
 from onnxplug.contract.provider import CONTRACT_VERSION, SessionContext
 from onnxplug.contract.records import record
@@ -97,9 +97,13 @@ def get_hardware_devices() -> list[OrtHardwareDevice]:
 
 def get_hardware_device_ep_incompatibility_details(ep_name: str, device: OrtHardwareDevice) -> dict[str, Any]:
     """Whether a provider can drive a device: ``reasons_bitmask`` 0 and no notes when it can be used here, else
-    MISSING_DEPENDENCY and the reason."""
+    MISSING_DEPENDENCY and the reason. InvalidArgument for the name of no provider that is installed, TypeError for none."""
+    if not isinstance(ep_name, str):
+        raise TypeError(f"The name of a provider is a str, not {type(ep_name).__name__}")
     if ep_name in registry.available_providers():
         return {"reasons_bitmask": 0, "notes": None, "error_code": 0}
+    if registry.record(ep_name) is None:
+        raise InvalidArgument(f"No valid factory found for execution provider '{ep_name}'.")
     return {"reasons_bitmask": 4, "notes": registry.explain_missing(ep_name), "error_code": 0}
 
 

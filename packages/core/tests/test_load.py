@@ -361,6 +361,42 @@ def test_external_ranges_that_do_not_fit(external: Placed, fields: dict[str, Any
         made(path)
 
 
+@pytest.mark.parametrize("runtime", ["onnxplug", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ([("location", "w.bin")], "duplicate 'location' entries"),
+        ([("location", "v.bin")], "duplicate 'location' entries"),
+        ([("basepath", ".")], "model format error"),
+        ([("", "")], "model format error"),
+        ([("offset", "8"), ("offset", "0"), ("checksum", "a"), ("prepacked_1", "a")], None),
+    ],
+)
+def test_what_may_be_said_of_external_data(
+    external: Placed, runtime: str, entries: list[tuple[str, str]], words: str | None
+) -> None:
+    path, module = external("w.bin", DATA), pytest.importorskip(runtime)
+    proto = ModelProto.FromString(path.read_bytes())
+    for key, value in entries:
+        proto.graph.initializer[0].external_data.add(key=key, value=value)
+    path.write_bytes(proto.SerializeToString())
+    if words is None:
+        assert result(module.InferenceSession(path, providers=["CPUExecutionProvider"])) == [3, 4]
+        return
+    with pytest.raises(Exception, match=words) as caught:
+        module.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert type(caught.value).__name__ == "Fail"
+
+
+@pytest.mark.parametrize("runtime", ["onnxplug", "onnxruntime"])
+@pytest.mark.parametrize("location", ["w.bin/", "w.bin/."])
+def test_a_file_is_no_folder(external: Placed, runtime: str, location: str) -> None:
+    external("w.bin", DATA)
+    with pytest.raises(Exception, match="External data path does not exist") as caught:
+        pytest.importorskip(runtime).InferenceSession(external(location), providers=["CPUExecutionProvider"])
+    assert type(caught.value).__name__ == "Fail"
+
+
 def test_external_data_that_is_missing(external: Placed) -> None:
     with pytest.raises(Fail, match=r'for initializer: w\. Error: External data path does not exist: ".*nowhere.bin"'):
         made(external("nowhere.bin"))

@@ -26,6 +26,8 @@ _FIELDS = {
     **dict.fromkeys(("int32", "int16", "int8", "uint16", "uint8", "bool"), "int32_data"),
 }  # fmt: skip
 """Fields that hold elements by their value, where ``raw_data`` does not."""
+_KEYS = ("location", "offset", "length", "checksum")
+"""What may be said of external data, beside data that was packed before."""
 _STORED = {"int32_data": np.int32, "int64_data": np.int64, "uint64_data": np.uint64, "float_data": np.float32}
 
 
@@ -100,10 +102,10 @@ def _decoded(tensor: Any) -> np.ndarray:
 def external_place(tensor: Any, folder: str) -> tuple[FileOrigin, int, TensorType] | None:
     """The file of a tensor's external data, as it is now, where in it they begin and of what type they are; None where they do not lie
     there as an array does, or cannot be read."""
-    entries = {e.key: e.value for e in tensor.external_data}
     if ELEMENT_NAMES.get(tensor.data_type, "string") in ("string", *BITS) or not math.prod(tensor.dims):
         return None
     try:
+        entries = _entries(tensor)
         path = str(_confined(tensor.name, entries.get("location", ""), folder))
         state = os.stat(path)
         type_ = tensor_type(tensor.name, tensor.data_type, tensor.dims)
@@ -113,7 +115,7 @@ def external_place(tensor: Any, folder: str) -> tuple[FileOrigin, int, TensorTyp
 
 
 def _external(tensor: Any, folder: str) -> np.ndarray:
-    entries = {e.key: e.value for e in tensor.external_data}
+    entries = _entries(tensor)
     path = _confined(tensor.name, entries.get("location", ""), folder)
     element = ELEMENT_NAMES[tensor.data_type]
     if element == "string":
@@ -130,6 +132,19 @@ def _external(tensor: Any, folder: str) -> np.ndarray:
     except (OSError, ValueError) as error:
         raise Fail(f"External data of initializer '{tensor.name}': '{path}' cannot be read: {error}") from error
     return np.asarray(mapped).view(dtype).reshape(tuple(tensor.dims))
+
+
+def _entries(tensor: Any) -> dict[str, str]:
+    """What a tensor says of its external data, by key. Fail, as onnxruntime, for two locations and for keys that mean nothing."""
+    entries: dict[str, str] = {}
+    for entry in tensor.external_data:
+        key = entry.key
+        if key not in _KEYS and not key.startswith("prepacked"):
+            raise Fail(f"model format error! External data of initializer '{tensor.name}' has an entry '{key}'")
+        if key == "location" and key in entries:
+            raise Fail("model format error! TensorProto external data has duplicate 'location' entries")
+        entries[key] = entry.value
+    return entries
 
 
 def _packed(tensor: Any, path: Path, offset: int, length: int) -> np.ndarray:
@@ -159,7 +174,8 @@ def _confined(name: str, location: str, folder: str) -> Path:
     try:
         root = Path(folder).resolve()
         path = (root / location).resolve()
-        inside, found = path.is_relative_to(root), path.is_file()
+        # ``Path`` drops what stands behind a file's name, and folders that are left again
+        inside, found = path.is_relative_to(root), os.path.isfile(os.path.join(root, location))
     except (OSError, ValueError, RuntimeError, TypeError) as error:  # a NUL, a loop of links, a name too long, no text
         raise Fail(f"External data of initializer '{name}': location {location!r} cannot be used: {error}") from error
     if not inside:

@@ -9,7 +9,7 @@ from typing import Any
 import core_graphs
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, parser
+from onnx import ModelProto, TensorProto, numpy_helper, parser
 
 import onnxplug
 from onnxplug.contract.errors import STATUS_ERRORS
@@ -238,6 +238,67 @@ def test_only_constants_may_share_a_name(ort: Any) -> None:
     )
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match=r"Duplicate definition of name \(c\)"):
         ort.InferenceSession(made, providers=CPU)
+
+
+@pytest.mark.parametrize("before", ["y = Add(x, c)", ""])
+def test_a_constant_wins_over_an_initializer(ort: Any, before: str) -> None:
+    after = "" if before else "y = Add(x, c)"
+    made = core_graphs.model(
+        f"g (float[2] x) => (float[2] y) <float[2] c = {{1, 2}}> {{ {before} c = Constant <value_floats = [5.0, 6.0]>() {after} }}"
+    )
+    session = ort.InferenceSession(made, providers=CPU)
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize("initializer", ["", "<float[2] c = {1, 2}>"])
+def test_a_constant_is_the_default_of_an_input(ort: Any, initializer: str) -> None:
+    text = f"g (float[2] x, float[2] c) => (float[2] y) {initializer} {{ c = Constant <value_floats = [5.0, 6.0]>() y = Add(x, c) }}"
+    session, x = ort.InferenceSession(core_graphs.model(text), providers=CPU), np.zeros(2, np.float32)
+    assert [v.name for v in session.get_inputs()] == ["x"]
+    assert [v.name for v in session.get_overridable_initializers()] == ["c"]
+    assert session.run(None, {"x": x})[0].tolist() == [5, 6]
+    assert session.run(None, {"x": x, "c": x + 1})[0].tolist() == [1, 1]
+    old = parser.parse_model(f'<ir_version: 3, opset_import: ["": 17]> {text}')
+    session = ort.InferenceSession(old.SerializeToString(), providers=CPU)
+    assert not session.get_overridable_initializers()
+    assert session.run(None, {"x": x})[0].tolist() == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ("float[2] c = {1, 2}", "value_floats = [1.0, 2.0, 3.0]"), ("float c = {1}", "value_floats = [1.0, 2.0]"),
+        ("float[2] c = {1, 2}", "value_ints = [1, 2]"), ("float[2] c = {1, 2}", 'value_strings = ["a", "b"]'),
+    ],
+)  # fmt: skip
+def test_a_constant_is_of_the_type_of_what_it_replaces(ort: Any, first: str, last: str) -> None:
+    for place in (f"(float[2] x) => (y) <{first}>", f"(float[2] x, {first.split('=')[0]}) => (y)"):
+        made = core_graphs.model(f"g {place} {{ c = Constant <{last}>() y = Identity(c) }}")
+        with pytest.raises(
+            ort.capi.onnxruntime_pybind11_state.Fail, match=r"Type Error: (Shape|Data) .*initializer '?c"
+        ):
+            ort.InferenceSession(made, providers=CPU)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ((2,), (3,)),
+        ((3,), (2,)),
+        ((1, 2), (2,)),
+        ((2,), (1, 2)),
+        ((2,), ()),
+        ("int64", "float32"),
+        ("float32", "int64"),
+    ],
+)
+def test_initializers_with_one_name_are_of_one_type(ort: Any, first: Any, last: Any) -> None:
+    model = ModelProto.FromString(core_graphs.model("g (float[2] x) => (y) { y = Identity(c) }"))
+    for each in (first, last):
+        array = np.ones(2, each) if isinstance(each, str) else np.ones(each, np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, "c"))
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match=r"Type Error: (Shape|Data) .*initializer '?c"):
+        ort.InferenceSession(model.SerializeToString(), providers=CPU)
 
 
 @pytest.mark.parametrize("operands", ["x, s", "x, s, s"])

@@ -20,9 +20,9 @@ from onnxplug.graph.check import (
     check_node,
     check_order,
     check_outputs,
-    earlier_constant,
     invalid_node,
 )
+from onnxplug.graph.constants import earlier_constant, fill_constant
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type, utf8_name
@@ -79,7 +79,7 @@ class Builder:
         for info in (*proto.output, *proto.value_info):
             if info.HasField("type"):
                 declared.setdefault(info.name, info.type)
-        nodes = self._declare_outputs(graph, proto.node, scope, own, declared)
+        nodes = self._declare_outputs(graph, proto.node, scope, own, declared, prefix)
         check_outputs(proto, scope)
         if graph.parent is not None:
             check_order(proto, scope)
@@ -167,6 +167,8 @@ class Builder:
         if len(latest) < len(proto.initializer):
             twice = [name for name, count in Counter(t.name for t in proto.initializer).items() if count > 1]
             graph.remarks += [f"Duplicate initializer '{name}': {_LATEST}" for name in twice]
+            for tensor in proto.initializer:
+                check_initializer(tensor.name, _type_of(tensor), _type_of(latest[tensor.name]))
         for tensor in latest.values():
             array, again = self._data(graph, tensor)
             dims = array.shape if isinstance(array, np.ndarray) and tensor.name in self._replaced else tensor.dims
@@ -188,7 +190,7 @@ class Builder:
             array, origin = payload_array(tensor, model.payloads[name]), model.origin
             if origin is None:
                 return array, None
-            return array, Stored(origin, model.offsets[name], tensor_type(name, tensor.data_type, tensor.dims))
+            return array, Stored(origin, model.offsets[name], _type_of(tensor))
         read = partial(tensor_array, tensor, graph.folder)
         if tensor.data_location == tensor.EXTERNAL:
             return read(), Stored(*outside) if (outside := external_place(tensor, graph.folder)) else read
@@ -236,6 +238,7 @@ class Builder:
         scope: dict[str, Value],
         own: set[str],
         declared: dict[str, Any],
+        prefix: str,
     ) -> list[Any]:
         """The nodes to read: of Constants with one name the last, as in onnxruntime, whose own optimizer wrote such models."""
         nodes = list(protos)
@@ -244,7 +247,11 @@ class Builder:
                 if not name:
                     continue
                 if name in own:
-                    nodes.remove(earlier_constant(name, node, nodes))
+                    earlier = earlier_constant(name, node, nodes)
+                    nodes.remove(earlier or node)
+                    if earlier is None:
+                        made = self.node(graph, node, scope, prefix)
+                        fill_constant(graph, scope[name], made, self._overridable and graph.parent is None)
                     graph.remarks.append(f"Duplicate Constant '{name}': {_LATEST}")
                     continue
                 own.add(name)
@@ -267,6 +274,10 @@ class Builder:
         if not proto.name:
             self._numbers[prefix + proto.op_type] += 1
         return graph.names.node(prefix + name)
+
+
+def _type_of(tensor: Any) -> TensorType:
+    return tensor_type(tensor.name, tensor.data_type, tensor.dims)
 
 
 def is_gradient(node: Node) -> bool:

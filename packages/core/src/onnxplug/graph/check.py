@@ -45,14 +45,6 @@ def check_order(body: Any, known: Container[str]) -> None:
         later.difference_update(node.output)
 
 
-def earlier_constant(name: str, node: Any, nodes: Sequence[Any]) -> Any:
-    """The Constant among GraphProto's ``nodes`` whose output the Constant ``node`` defines anew. Fail where either is none."""
-    earlier = next((each for each in nodes if name in each.output), node)
-    if earlier is node or any(each.op_type != "Constant" or normal_domain(each.domain) for each in (earlier, node)):
-        raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
-    return earlier
-
-
 def check_initializer(name: str, declared: ValueType | None, type_: TensorType) -> None:
     """Fail when an initializer is not what the graph input of its name says."""
     if not isinstance(declared, TensorType):

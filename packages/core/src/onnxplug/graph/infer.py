@@ -14,6 +14,7 @@ from onnxplug.contract.errors import Fail
 from onnxplug.contract.types import OptionalType, TensorType, ValueType
 from onnxplug.graph.build import arrange
 from onnxplug.graph.check import check_types
+from onnxplug.graph.constants import constant_array
 from onnxplug.graph.functions import local_function, unfold
 from onnxplug.graph.infer_bodies import Infer, Types, gradient, if_, loop, scan
 from onnxplug.graph.infer_ml import ML, with_shapes
@@ -147,18 +148,6 @@ def _known(value: Value) -> np.ndarray | None:
         return None
     array = constant_array(made_by)
     return array if array.size <= _DATA_LIMIT else None
-
-
-def constant_array(node: Node) -> np.ndarray:
-    """What a node of operator Constant gives (a sparse value as the dense array it stands for)."""
-    (name, value), *_ = node.attributes.items()
-    dtypes: dict[str, Any] = {
-        "value_float": np.float32,
-        "value_floats": np.float32,
-        "value_int": np.int64,
-        "value_ints": np.int64,
-    }
-    return np.array(value, dtypes.get(name, object if name.startswith("value_string") else None))
 
 
 def _small(value: Value) -> bool:

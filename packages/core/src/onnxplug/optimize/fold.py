@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.types import ELEMENT_CODES, TensorType, element_of
-from onnxplug.graph.infer import constant_array, infer_parts
+from onnxplug.graph.constants import constant_array
+from onnxplug.graph.infer import infer_parts
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.schemas import CONTROL_FLOW, RANDOM
 from onnxplug.graph.sources import Stored, Transposed, Widened

@@ -1,0 +1,51 @@
+"""Nodes of operator Constant: what they give, and which of several definitions of a name counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnxplug.contract.errors import Fail
+from onnxplug.contract.types import TensorType, element_of
+from onnxplug.graph.check import check_initializer
+from onnxplug.graph.ir import Graph, Node
+from onnxplug.graph.value import Value
+from onnxplug.load.model import normal_domain
+
+
+def earlier_constant(name: str, node: Any, nodes: Sequence[Any]) -> Any:
+    """The Constant among GraphProto's ``nodes`` whose output the Constant ``node`` defines anew; None where that is an initializer or a
+    graph input. Fail where either is another operator."""
+    earlier = next(each for each in nodes if name in each.output)
+    if any(each.op_type != "Constant" or normal_domain(each.domain) for each in (earlier, node)):
+        raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).")
+    return None if earlier is node else earlier
+
+
+def fill_constant(graph: Graph, value: Value, node: Node, overridable: bool) -> None:
+    """Give an initializer of ``graph``, or a graph input, what the Constant ``node`` of its name holds, as onnxruntime does: an input that
+    is ``overridable`` as what it is unless fed. Fail where it is of another type."""
+    array = constant_array(node)
+    type_ = TensorType(element_of(array.dtype), array.shape)
+    check_initializer(value.name, value.type, type_)
+    value.type = value.type or type_
+    if overridable and value in graph.inputs:
+        value.default = array
+        return
+    graph.inputs = [v for v in graph.inputs if v is not value]
+    value.hold(array)
+    graph.initializers[value.name] = value
+
+
+def constant_array(node: Node) -> np.ndarray:
+    """What a node of operator Constant gives (a sparse value as the dense array it stands for)."""
+    (name, value), *_ = node.attributes.items()
+    dtypes: dict[str, Any] = {
+        "value_float": np.float32,
+        "value_floats": np.float32,
+        "value_int": np.int64,
+        "value_ints": np.int64,
+    }
+    return np.array(value, dtypes.get(name, object if name.startswith("value_string") else None))

@@ -226,7 +226,9 @@ def test_classifier(data: st.DataObject) -> None:
         {"classlabels_strings": [f"w{i}" for i in range(count)]} if words
         else {"classlabels_int64s": draw(st.sampled_from([list(range(count)), list(range(7, 7 + count))]))}
     )  # fmt: skip
-    base = draw(st.sampled_from([[], [0.25] * (1 if single or count == 1 else count)]))
+    base = draw(
+        st.sampled_from([[], [0.25] * (1 if single or count == 1 or (count == 2 and draw(st.booleans())) else count)])
+    )
     given = _said({**by_id(forest, "class"), "base_values": base})
     check(
         "TreeEnsembleClassifier", [x], 2, rtol=1e-4,

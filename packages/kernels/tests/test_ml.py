@@ -165,6 +165,11 @@ def single_scores() -> Iterator[Case]:
         line = {"coefficients": [0.5], "kernel_params": [0.0, 0.0, 0.0]}
         yield ml_case("SVMRegressor", [x], label=label, rho=[0.1], kernel_type="LINEAR", **line, **after)
         yield ml_case("LinearRegressor", [x], label=label, intercepts=[0.1], coefficients=[0.5], targets=1, **after)
+        two = {"classlabels_ints": [4, 5], **after}
+        yield ml_case("LinearClassifier", [x], 2, label=label, intercepts=[0.1], coefficients=[0.5], **two)
+        vectors = {"support_vectors": [1.0, -1.0], "vectors_per_class": [1, 1], "kernel_params": [0.0, 0.0, 0.0]}
+        machine = {"coefficients": [1.0, -0.5], "rho": [0.1], "kernel_type": "LINEAR", **vectors}
+        yield ml_case("SVMClassifier", [x], 2, label=label, **machine, **two)
 
 
 CASES = [*features(), *maps(), *linear(), *single_scores()]

@@ -102,7 +102,7 @@ STUMP = {
 
 
 def odd_trees() -> Iterator[Case]:
-    """Targets that no leaf votes for, or some; one score with a transform; all votes for the second class."""
+    """Targets that no leaf votes for, or some; one score with a transform; all votes for one of two classes."""
     x = np.array([[0], [1]], np.float32)
     for aggregate, targets in itertools.product(("SUM", "AVERAGE", "MIN", "MAX"), ([0, 0], [0, 1])):
         votes = {"treeids": [0, 0], "nodeids": [1, 2], "ids": targets, "weights": [0.5, -0.25]}
@@ -118,10 +118,12 @@ def odd_trees() -> Iterator[Case]:
         one = {"n_targets": 1, "base_values": [0.25]}
         yield ml_case("TreeEnsembleRegressor", [x], version=3, label=label, **STUMP, **target, **one, **after)
         for weights in ([0.3, 0.7], [-0.3, 0.2]):
-            second = {"class_treeids": [0, 0], "class_nodeids": [1, 2], "class_ids": [1, 1], "class_weights": weights}
-            name = f"second-{weights}-{transform}"
+            votes = {"class_treeids": [0, 0], "class_nodeids": [1, 2], "class_weights": weights}
+            name = f"{weights}-{transform}"
             two = {"classlabels_int64s": [5, 7]}
-            yield ml_case("TreeEnsembleClassifier", [x], 2, 3, name, **STUMP, **second, **two, **after)
+            for which, base in itertools.product((0, 1), ({}, {"base_values": [0.25]})):
+                given = {**STUMP, **votes, "class_ids": [which, which], **base, **two, **after}
+                yield ml_case("TreeEnsembleClassifier", [x], 2, 3, f"{name}-{which}-{len(base)}", **given)
         yield ml_case(
             "TreeEnsembleClassifier", [x], 2, 3, f"{label}-{transform}", **STUMP, **after, classlabels_int64s=[4],
             class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 0], class_weights=[0.3, -0.7],

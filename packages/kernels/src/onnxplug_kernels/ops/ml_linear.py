@@ -134,7 +134,7 @@ def svm_classifier(
         slopes, offsets = (xp.asarray(p, dtype=decisions.dtype) for p in (prob_a, prob_b))
         scores = _coupled(xp, 1 - logistic(xp, decisions * slopes + offsets), count)
     elif count == 2:
-        scores = two_columns(xp, decisions[:, 0], post_transform, complement=False)
+        scores = two_columns(xp, decisions[:, 0], post_transform, complement=post_transform != "NONE")
         return chosen, xp.astype(scores, xp.float32)
     else:
         scores = decisions

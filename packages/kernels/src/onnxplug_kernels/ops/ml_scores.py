@@ -67,14 +67,13 @@ def post_transform(xp: Any, scores: Any, name: str) -> Any:
 def two_columns(xp: Any, score: Any, name: str, *, complement: bool) -> Any:
     """Scores of both classes from the (N,) score of the positive one, transformed.
 
-    The negative class gets 1 - score where scores are probabilities (``complement``), otherwise -score. Logistic and
-    softmax always act on (-score, score).
+    The negative class gets 1 - score where scores are probabilities (``complement``), otherwise -score. Logistic
+    always acts on (-score, score), softmax not at all, as in onnxruntime: the two were one score.
     """
-    if complement and name in ("NONE", "PROBIT"):
-        return post_transform(xp, xp.stack([1 - score, score], axis=1), name)
     if name == "LOGISTIC":
         return xp.stack([logistic(xp, -score), logistic(xp, score)], axis=1)
-    return post_transform(xp, xp.stack([-score, score], axis=1), name)
+    both = xp.stack([1 - score if complement else -score, score], axis=1)
+    return both if name in ("SOFTMAX", "SOFTMAX_ZERO") else post_transform(xp, both, name)
 
 
 def labels(xp: Any, index: Any, ints: Sequence[int], strings: Sequence[str]) -> Any:

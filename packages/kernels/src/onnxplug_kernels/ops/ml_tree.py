@@ -130,7 +130,8 @@ def prepare_classifier(
 
     Where all votes are for class 0 of two, they are the score s of class 1, as exporters write and onnxruntime reads
     binary models: class 1 wins above 0 (above 0.5 where no weight is negative), and class 0 is given -s (1 - s). Where all are for
-    class 1, it wins alike, and class 0 is given 0. Labels of a single class are 0 and 1, as in onnxruntime.
+    class 1, it wins alike, and class 0 is given 0. A single base value of two classes is that of class 0, for samples that have
+    a vote for it. Labels of a single class are 0 and 1, as in onnxruntime.
     """
     weights = class_weights if class_weights_as_tensor is None else class_weights_as_tensor
     count = max(len(classlabels_int64s), len(classlabels_strings))
@@ -139,7 +140,8 @@ def prepare_classifier(
     sizes = 0 if base is None else base.shape[0]
     probabilities = bool(np.all(np.asarray(weights) >= 0))
     single = count == 1 or (count == 2 and set(class_ids) == {0} and sizes < 2)
-    second = count == 2 and set(class_ids) == {1} and sizes == 0
+    second = count == 2 and set(class_ids) == {1} and sizes < 2
+    voters = xp.concat([base, xp.zeros_like(base)]) if count == 2 and sizes == 1 else None
     threshold = 0.5 if probabilities and count == 2 else 0.0
 
     def named(index: Any) -> Any:
@@ -148,14 +150,15 @@ def prepare_classifier(
         return labels(xp, index, (0, 1), ("0", *classlabels_strings) if classlabels_strings else ())
 
     def predict(x: Any) -> tuple[Any, Any]:
-        scores = trees.scores(x, "SUM")
         if single:
+            scores = trees.scores(x, "SUM")
             exact = scores[:, 0] if base is None else scores[:, 0] + base[0]
             index, score = xp.astype(exact > threshold, xp.int64), xp.astype(exact, xp.float32)
             if count == 1:
                 return named(index), apply_transform(xp, score[:, None], post_transform)
             return named(index), two_columns(xp, score, post_transform, complement=probabilities)
-        scores = scores if base is None else scores + base
+        scores = trees.scores(x, "SUM", voters)
+        scores = scores if base is None or voters is not None else scores + base
         best = xp.astype(scores[:, 1] > threshold, xp.int64) if second else xp.argmax(scores, axis=1)
         return named(best), apply_transform(xp, xp.astype(scores, xp.float32), post_transform)
 

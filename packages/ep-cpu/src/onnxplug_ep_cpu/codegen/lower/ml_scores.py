@@ -117,18 +117,18 @@ def _softmax_zero(b: Lowering, x: Tensor) -> Pending:
 
 def two_columns(b: Lowering, y: ValueView | None, score: Tensor, name: str, complement: bool) -> None:
     """Scores of both classes from the (N, 1) ``score`` of the second one: its negation, or with ``complement`` 1 less it, is the
-    first one's. Logistic and softmax always act on (-score, score)."""
+    first one's. Logistic always acts on (-score, score), softmax not at all."""
     if y is None:
         return
     build = ex.Build()
     given = build("leaf", 0)
-    fills_up = complement and name in ("NONE", "PROBIT")
+    fills_up = complement and name != "LOGISTIC"
     other = build.finish(build("sub", build("const", 1.0), given) if fills_up else build("neg", given))
     both = b.scratch((score.shape[0], 2))
     for column, expr in enumerate((other, ex.IDENTITY)):
         place = both.shift(column).viewed(score.shape, (2, 1))
         write_map(b.program, b.target, expr, [score], place)
-    transformed(b, y, Pending(both.shape, ex.IDENTITY, [both]), name)
+    transformed(b, y, Pending(both.shape, ex.IDENTITY, [both]), name if name in ("LOGISTIC", "PROBIT") else "NONE")
 
 
 # ---- labels

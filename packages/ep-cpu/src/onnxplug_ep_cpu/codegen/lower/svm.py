@@ -131,7 +131,7 @@ def svm_classifier(b: Lowering, node: NodeView) -> None:
         made = _probabilities(b, node, decisions, count)
         transformed(b, scores, Pending(made.shape, ex.IDENTITY, [made]), transform)
     elif count == 2:
-        two_columns(b, scores, decisions, transform, complement=False)
+        two_columns(b, scores, decisions, transform, complement=transform != "NONE")
     else:
         transformed(b, scores, Pending(decisions.shape, ex.IDENTITY, [decisions]), transform)
 

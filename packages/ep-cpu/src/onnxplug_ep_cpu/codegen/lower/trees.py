@@ -76,14 +76,19 @@ def _regression(b: Lowering, node: NodeView, make: Any, base: np.ndarray | None)
     assert y is not None
     transform, aggregate = _settings(node)
     forest = _Forest(b, node, make, aggregate)
-    if base is not None and len(voted := forest.voted) > 1:
-        if None in voted:
-            raise Unsupported("which targets get their base values depends on the sample")
-        base = np.where(np.array(voted), base, 0.0)
-    made = forest.scores(b.shape(y)[1], base)
+    made = forest.scores(b.shape(y)[1], _where_voted(forest, base))
     if b.element(y) == "float32":
         made = _single(b, made)
     transformed(b, y, Pending(made.shape, ex.IDENTITY, [made], element=made.element), transform)
+
+
+def _where_voted(forest: _Forest, base: np.ndarray | None) -> np.ndarray | None:
+    """Base values, 0 for targets of several that nothing votes for."""
+    if base is None or len(voted := forest.voted) < 2:
+        return base
+    if None in voted:
+        raise Unsupported("which targets get their base values depends on the sample")
+    return np.where(np.array(voted), base, 0.0)
 
 
 @lowering("TreeEnsembleClassifier", supports=_supports, domain=ML)
@@ -98,9 +103,10 @@ def tree_ensemble_classifier(b: Lowering, node: NodeView) -> None:
     count = max(len(names), len(words))
     weights = given["class_weights"] if given["class_weights_as_tensor"] is None else given["class_weights_as_tensor"]
     base = _base(node)
+    sizes = 0 if base is None else len(base)
     forest = _Forest(b, node, lambda: _by_id(node, count, "class"), "SUM")
     probabilities = bool(np.all(np.asarray(weights) >= 0))
-    if count == 1 or (count == 2 and set(given["class_ids"]) == {0} and (base is None or len(base) < 2)):
+    if count == 1 or (count == 2 and set(given["class_ids"]) == {0} and sizes < 2):
         made = forest.scores(1, None if base is None else base[:1])
         if count == 1:
             names, words = (0, 1), ("0", *words) if words else ()
@@ -109,8 +115,10 @@ def tree_ensemble_classifier(b: Lowering, node: NodeView) -> None:
             two_columns(b, scores, _single(b, made), transform, complement=probabilities)
             return
     else:
+        if count == 2 and base is not None and len(base) == 1:
+            base = _where_voted(forest, np.append(base, 0.0))
         made = forest.scores(count, base)
-        if count == 2 and base is None and set(given["class_ids"]) == {1}:
+        if count == 2 and sizes < 2 and set(given["class_ids"]) == {1}:
             won = above(
                 b, made.shift(made.strides[1]).viewed((made.shape[0], 1), made.strides), 0.5 if probabilities else 0.0
             )

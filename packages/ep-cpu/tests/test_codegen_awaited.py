@@ -34,15 +34,16 @@ def _check(text: str, feeds: Sequence[dict[str, np.ndarray]], native: set[str]) 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_sizes_of_every_run(mode: str) -> None:
-    """More sizes than are kept, those of the first run once more at the end, and a result without elements."""
-    sizes = [[1, 3, n, 9] for n in (6, 12, 3, 8, 9, 0, 12)]
+    """More sizes than are kept, and those of an early run once more at the end."""
+    sizes = [[1, 3, n, 9] for n in (6, 12, 3, 8, 9, 12)]
     text = f'(float[1, 3, 6, 7] x, int64[4] n) => (y) {{ a = Abs(x) b = Resize<mode = "{mode}">(a, , , n) y = Exp(b) }}'
     _check(text, [{"x": IMAGE, "n": np.array(n)} for n in sizes], {"Abs", "Resize", "Exp"})
 
 
 def test_scales_of_every_run_and_images_of_any_size() -> None:
+    """One of them makes a result without elements."""
     text = '(float[N, 3, H, W] x, float[4] s) => (y) { y = Resize<mode = "linear">(x, , s) }'
-    scales = [np.array([1, 1, a, b], np.float32) for a, b in ((2, 1.5), (0.5, 1), (2, 1.5))]
+    scales = [np.array([1, 1, a, b], np.float32) for a, b in ((2, 1.5), (0.5, 1), (0.1, 1), (2, 1.5))]
     feeds = [{"x": x, "s": s} for s in scales for x in (IMAGE, IMAGE[:, :, :5])]
     _check(text, feeds, {"Resize"})
 
@@ -109,7 +110,7 @@ def test_sizes_in_a_branch() -> None:
 
 @pytest.mark.parametrize(
     ("operand", "n"),
-    [("int64[4] n) => (y) { y = Resize(x, , , n) }", [1, 3, -1, 4])]
+    [("int64[4] n) => (y) { y = Resize(x, , , n) }", [1, 3, height, 4]) for height in (-1, 0)]
     + [("float[4] n) => (y) { y = Resize(x, , n) }", [1, 1, scale, 2]) for scale in (-1, 0, np.nan, np.inf)],
 )
 def test_sizes_that_cannot_be(operand: str, n: list[float]) -> None:

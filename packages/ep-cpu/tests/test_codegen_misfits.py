@@ -73,6 +73,7 @@ REFUSED: list[tuple[str, dict[str, tuple[int, ...]]]] = [
     ("g (float[N, C] x) => (y) <int64 a = {2}> { y = CumSum (x, a) }", {"x": (2, 3)}),
     ("g (float[N, C, H, W] x) => (y) { y = LRN <size: int = 0> (x) }", {"x": SMALL}),
     ("g (float[N, C, H, W] x) => (y) <float[4] s = {1, 1, -1, 1}> { y = Resize (x, , s) }", {"x": SMALL}),
+    ("g (float[N, C, H, W] x) => (y) <int64[4] s = {1, 1, 0, 2}> { y = Resize (x, , , s) }", {"x": SMALL}),
     ("g (float[N, C, H] x) => (y) { y = DFT <axis: int = 1> (x) }", {"x": (2, 3, 4)}),
     ("g (float[N, C, H] x) => (y) { y = DFT <axis: int = 7> (x) }", {"x": (2, 3, 2)}),
     *(

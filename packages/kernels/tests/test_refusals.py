@@ -46,6 +46,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("TensorScatter", [f(2, 3, 5, 4), f(2, 3, 6, 4), i(0, 0)], {}, "update sequence_length (6) exceeds max_sequence_length (5)"),
     ("MatMulNBits", [f(2, 4), u(3, 1, 8), f(3, 1), None, i(0, 0, -1, 0)], {"K": 4, "N": 3, "block_size": 16},
         "group_index value at index 2 is -1, which is out of valid range [0, 1)"),
+    ("Resize", [f(1, 1, 4, 4), None, None, i(1, 1, 0, 4)], {}, "Scale value should be greater than 0."),
+    ("Resize", [f(1, 1, 0, 4), None, None, i(1, 1, 2, 4)], {"keep_aspect_ratio_policy": "not_larger"}, "Input dim is zero"),
     ("Adam", [ONE, i(0), f(2), f(2), f(2)], {}, "3 tensors after rate and count are not 4 for each"),
 ]  # fmt: skip
 

@@ -154,6 +154,10 @@ def _targets(
     wanted = [int(n) for n in sizes]
     if min(wanted, default=0) < 0:
         raise ValueError(f"sizes {wanted} must not be negative")
+    if any(w == 0 < n for w, n in zip(wanted, extents, strict=True)):
+        raise Refusal("Scale value should be greater than 0.")
+    if any(n == 0 < w for w, n in zip(wanted, extents, strict=True)):
+        raise Refusal("Input dim is zero but required output dim is non-zero.")
     factors = [w / n if n else 1.0 for w, n in zip(wanted, extents, strict=True)]
     if policy == "stretch":
         return wanted, factors

@@ -188,6 +188,8 @@ def _factors(b: Lowering, node: NodeView, given: tuple[int, ...], made: tuple[in
     if sizes is not None and any(n < 0 for n in sizes):
         raise Unsupported("a size is negative")
     axes = [axis_of(a, len(given)) for a in node.attributes.get("axes", range(len(given)))]
+    if any((n == 0) != (given[axis] == 0) for n, axis in zip(sizes or (), axes, strict=False)):
+        raise Unsupported("of an axis and its new size one is zero")
     factors = [1.0] * len(given)
     for i, axis in enumerate(axes):
         exact = made[axis] / given[axis] if given[axis] else 1.0

@@ -97,6 +97,21 @@ def test_regions_whose_corners_are_swapped(mode: str) -> None:
     align(x, np.array([[0, 0, 2, 2], [4, 4, 1, 1]], np.float32), images, 16, mode=mode, output_height=2)
 
 
+@pytest.mark.parametrize("channels", [5, 40])
+@pytest.mark.parametrize("odd", [np.inf, -np.inf])
+def test_an_infinity_that_weighs_nothing_is_not_the_largest(odd: float, channels: int) -> None:
+    x, boxes, images = (
+        np.ones((1, channels, 6, 6), np.float32),
+        np.array([[0, 0, 6, 6]], np.float32),
+        np.zeros(1, np.int64),
+    )
+    x[0, :, 2, 3] = odd
+    attributes: dict[str, Any] = {"mode": "max", "output_height": 6, "output_width": 6, "sampling_ratio": 1}
+    ours = align(x, boxes, images, 16, **attributes)
+    np.testing.assert_array_equal(ours, roi_align(np, x, boxes, images, **attributes))
+    assert not np.isnan(ours).any()
+
+
 def test_a_region_of_no_image() -> None:
     x, boxes = np.ones((2, 20, 5, 5), np.float32), np.array([[0, 0, 2, 2]], np.float32)
     with pytest.raises(InvalidArgument):

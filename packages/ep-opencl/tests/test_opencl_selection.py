@@ -110,6 +110,24 @@ def test_regions(sampling: int, opset: int, mode: str, dtype: Any) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol={2: 2e-3, 4: 4e-6, 8: 1e-14}[np.dtype(dtype).itemsize])
 
 
+def test_an_infinity_beside_samples_beyond_the_image_is_not_the_largest() -> None:
+    feeds = {
+        "x": np.ones((1, 2, 4, 4), np.float32),
+        "r": np.array([[-60, -60, -50, -50]], np.float32),
+        "i": np.array([0]),
+    }
+    feeds["x"][0, :, 0, 0] = np.inf
+    values = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    made = [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(np.float32)), None)]
+    node = helper.make_node("RoiAlign", list(feeds), ["y"], mode="max", sampling_ratio=2)
+    graph = helper.make_graph([node], "g", values, made)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=9).SerializeToString()
+    got, want = both(model, feeds)
+    assert got.tolist() == want.tolist() == [[[[0.0]], [[0.0]]]]
+
+
 def test_images_that_are_not_there_and_regions_that_do_not_fit() -> None:
     feeds = {"x": np.ones((2, 1, 4, 4), np.float32), "r": np.ones((1, 4), np.float32), "i": np.array([2])}
     model = helper.make_model(

@@ -44,3 +44,15 @@ def test_an_infinity_is_in_the_means_of_the_bins_that_see_it(
     rois = np.array([region], np.float32)
     y = roi_align(np, x, rois, np.array([0]), output_height=2, output_width=2, sampling_ratio=ratio)
     np.testing.assert_array_equal(y[0, 0], expected)
+
+
+@pytest.mark.parametrize("odd", [math.inf, -math.inf])
+def test_an_infinity_that_weighs_nothing_is_not_the_largest(odd: float) -> None:
+    """As in onnxruntime, which passes over the NaN of its product."""
+    x = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)
+    expected = x.copy()
+    expected[0, 0, 2, 3] = max(odd, 0)
+    x[0, 0, 2, 3] = odd
+    rois = np.array([[0, 0, 6, 6]], np.float32)
+    y = roi_align(np, x, rois, np.array([0]), mode="max", output_height=6, output_width=6, sampling_ratio=1)
+    np.testing.assert_array_equal(y, expected)

@@ -22,8 +22,10 @@ def roi_align(name: str, type_: str, index: str, largest: bool) -> str:
     scalars = ["mark", "odd", "vast", "points", "rows", "columns", "images", "channels", "h0", "h1", "samples"]
     join = "a = x > a || first ? x : a; first = 0;" if largest else "a += x;"
     made = "a" if largest else f"more > 0 && many > 0 ? a / ({real})(more * many) : a"
+    # Of an infinity, too, what weighs nothing is not the largest.
+    share = "w == 0 ? 0 : w * e" if largest else "w * e"
     corners = "\n".join(
-        f"        {{ const {real} x = wv_{p} * wu_{q} * LOAD_{type_}(image, v_{p} * h1 + u_{q}); {join} }}"
+        f"        {{ const {real} w = wv_{p} * wu_{q}, e = LOAD_{type_}(image, v_{p} * h1 + u_{q}), x = {share}; {join} }}"
         for p in (0, 1)
         for q in (0, 1)
     )

@@ -157,13 +157,14 @@ def _mean_of_any(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> An
 
 def _largest(xp: Any, picture: Any, rows: _Samples, columns: _Samples) -> Any:
     """Per bin, the largest of its samples' weighted corners; the operator's test data does not take their sums. A pixel is largest
-    with its largest weights if it is positive, else with its least ones."""
+    with its largest weights if it is positive, else with its least ones; one that weighs nothing is 0, even an infinity."""
     (down, *of_rows), (across, *of_columns) = rows.extremes(), columns.extremes()
     seen = xp.take(xp.take(picture, xp.asarray(down.ravel()), axis=1), xp.asarray(across.ravel()), axis=2)
-    corners = [
-        seen * xp.asarray(row.reshape(-1, 1) * column.reshape(-1), dtype=picture.dtype)
+    weights = [
+        xp.asarray(row.reshape(-1, 1) * column.reshape(-1), dtype=picture.dtype)
         for row, column in zip(of_rows, of_columns, strict=True)
     ]
+    corners = [xp.where(weight == 0, 0.0, seen) * weight for weight in weights]
     bins = xp.reshape(xp.maximum(*corners), (picture.shape[0], *down.shape, *across.shape))
     return xp.max(bins, axis=(2, 4))
 

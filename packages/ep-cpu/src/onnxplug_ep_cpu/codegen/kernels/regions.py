@@ -87,7 +87,7 @@ class RegionSamples:
                         x.next = x.vars
                         for line, weight in zip(lines, weights, strict=True):
                             for at, factor in zip((one, two), shares, strict=True):
-                                product = f.splat(f.value(f"fmul float {weight}, {factor}"))
+                                product = f.value(f"fmul float {weight}, {factor}")
                                 x.next = self._added(f, x.next, f.at(line, at), product, a[Arg.CHANNELS])
                     y.next = x.vars
                 to = f.at(f.at(out, f.shl(f.mul(column.index, a[Arg.CHANNELS]), 2)), channel)
@@ -132,18 +132,22 @@ class RegionSamples:
         first, second = (f.select(seen, F32, weight, float_text(0.0)) for weight in weights)
         return f.mul(low, stride), f.mul(f.smallest(f.add(low, 1), end), stride), (first, second)
 
-    def _added(self, f: Emitter, totals: list[str], where: str, factor: str, channels: str) -> list[str]:
+    def _added(self, f: Emitter, totals: list[str], where: str, weight: str, channels: str) -> list[str]:
         if self.masked:
-            return [self._with(f, totals[0], f.load_masked(F32, where, f.lanes_below(channels)), factor)]
+            return [self._with(f, totals[0], f.load_masked(F32, where, f.lanes_below(channels)), weight)]
         return [
-            self._with(f, total, f.load(f.vec(), f.at(where, 4 * f.lanes * i)), factor)
+            self._with(f, total, f.load(f.vec(), f.at(where, 4 * f.lanes * i)), weight)
             for i, total in enumerate(totals)
         ]
 
-    def _with(self, f: Emitter, total: str, x: str, factor: str) -> str:
+    def _with(self, f: Emitter, total: str, x: str, weight: str) -> str:
+        factor = f.splat(weight)
         if not self.largest:
             return f.fma(x, factor, total)
-        return maximum(f, total, f.value(f"fmul {f.vec()} {x}, {factor}"))
+        # What weighs nothing is 0, even of an infinity.
+        weightless = f.value(f"fcmp oeq float {weight}, 0.0")
+        share = f.value(f"fmul {f.vec()} {x}, {factor}")
+        return maximum(f, total, f.select(weightless, f.vec(), "zeroinitializer", share))
 
 
 def maximum(f: Emitter, a: str, b: str) -> str:

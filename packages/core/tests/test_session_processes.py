@@ -157,6 +157,52 @@ def test_a_session_is_made_anew_after_a_fork(caplog: pytest.LogCaptureFixture) -
 
 
 @needs_fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_binding_goes_on_in_a_child_and_in_its_child() -> None:
+    made, x = onnxplug.InferenceSession(PLAIN), X.copy()
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y")
+
+    def runs() -> str:
+        told = []
+        for _ in range(3):  # the third is made ready by the first two
+            x[0, 0] += 1
+            made.run_with_iobinding(binding)
+            told.append(binding.copy_outputs_to_cpu()[0].tolist())
+        return str(told)
+
+    assert runs() == "[[[2.0, 2.0]], [[3.0, 2.0]], [[4.0, 2.0]]]"
+    assert in_child(runs) == "[[[5.0, 2.0]], [[6.0, 2.0]], [[7.0, 2.0]]]"
+    assert (
+        in_child(lambda: str(made.run(None, {"x": x})) and in_child(runs))
+        == "[[[5.0, 2.0]], [[6.0, 2.0]], [[7.0, 2.0]]]"
+    )
+
+    def voided() -> str:
+        runs()
+        made.set_providers([CPU])
+        return runs()
+
+    assert in_child(voided) == "ValueError: IOBinding must be used with the session that created it."
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_binding_may_be_the_first_use_of_a_session_in_a_child() -> None:
+    made = onnxplug.InferenceSession(PLAIN)
+
+    def work() -> str:
+        binding = made.io_binding()
+        binding.bind_cpu_input("x", X)
+        binding.bind_output("y")
+        made.run_with_iobinding(binding)
+        return str(binding.copy_outputs_to_cpu()[0].tolist())
+
+    assert in_child(work) == "[[1.0, 2.0]]"
+
+
+@needs_fork
 def test_a_session_on_a_device_explains_itself_after_a_fork() -> None:
     device = Device("acme")
     with offered(AcmeExecutionProvider=lambda: OwnProvider(device)):

@@ -15,16 +15,29 @@ from typing import TYPE_CHECKING, Any
 from onnxplug.contract.errors import Fail
 
 if TYPE_CHECKING:
+    from onnxplug.session.iobinding import IOBinding
     from onnxplug.session.session import InferenceSession
 
 _sessions: weakref.WeakSet[InferenceSession] = weakref.WeakSet()
 _kept: list[Any] = []
 """Engines of the parent: ending them here would touch what belongs to the parent."""
+_of_parent: weakref.WeakKeyDictionary[InferenceSession, list[Any]] = weakref.WeakKeyDictionary()
+"""The engines that a session had in processes before this one, which those it is made anew with here stand for."""
 
 
 def watch(session: InferenceSession) -> None:
     """Have a session treated so after a fork."""
     _sessions.add(session)
+
+
+def goes_on(binding: IOBinding) -> bool:
+    """Whether a binding was made for an engine of its session's in a parent process; it is for the session's own one from now on."""
+    session: Any = binding._session
+    if not any(engine is binding._made_for for engine in _of_parent.get(session, ())):
+        return False
+    binding._feedable = session._feedable()  # the session is made anew, unless it has been
+    binding._made_for, binding._latest = session._engine, None  # what was made ready waits for threads of the parent's
+    return True
 
 
 class _Foreign:
@@ -67,6 +80,7 @@ def _in_child() -> None:
         engine = session._engine
         if isinstance(engine, Engine):
             _kept.append(engine)
+            _of_parent.setdefault(session, []).append(engine)
             engine.lifetime.abandon()
             session._remaking = threading.Lock()
             session._engine = _Foreign(session, engine, os.getppid())  # type: ignore[assignment]

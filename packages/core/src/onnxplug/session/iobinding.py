@@ -139,8 +139,8 @@ class IOBinding:
     def __init__(self, session: BoundSession) -> None:
         session = getattr(session, "_whole", session)  # of an extension class's session, the one it stands for
         self._session = session
-        self._made_for = getattr(session, "_engine", None)  # set_providers makes the session anew, and bindings void
-        self._feedable = session._feedable()
+        self._feedable = session._feedable()  # which makes a session of the process this one was forked from anew
+        self._made_for = getattr(session, "_engine", None)  # set_providers does so too, and bindings are void
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OutputBinding] = {}
         self._latest: Bound | None = None

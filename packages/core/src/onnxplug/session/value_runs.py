@@ -9,6 +9,7 @@ from onnxplug.contract.errors import InvalidArgument
 from onnxplug.plugins import observers_for
 from onnxplug.session.arguments import check_run_options, with_adapters
 from onnxplug.session.feeds import check_outputs
+from onnxplug.session.forked import goes_on
 from onnxplug.session.inspection import Inspection
 
 if TYPE_CHECKING:
@@ -62,9 +63,11 @@ class ValueRuns(Inspection):
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run with bound inputs and outputs; results go where they were bound. RuntimeError ``Error in execution: ...``
         on failure."""
-        engine = self._engine
-        if getattr(iobinding, "_session", None) is not self or iobinding._made_for is not engine:
+        if getattr(iobinding, "_session", None) is not self or (
+            iobinding._made_for is not self._engine and not goes_on(iobinding)
+        ):
             raise ValueError("IOBinding must be used with the session that created it.")
+        engine = self._engine
         check_run_options(run_options)
         try:
             bound = iobinding._bound()

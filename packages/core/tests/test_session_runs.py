@@ -389,7 +389,8 @@ def shrinking(ort: Any, devices: str) -> Any:
 
 def test_arena_shrinkage(ort: Any) -> None:
     session = ort.InferenceSession(PLAIN, providers=[CPU])
-    for devices in ("cpu:0", "cpu", "", "cpu:0;", "cpu:0;gpu:0", "cpu:0;cpu:1"):
+    later = ("cpu:0;gpu:0", "cpu:0;cpu:1")  # onnxruntime 1.32 refuses devices behind the first that are not there
+    for devices in ("cpu:0", "cpu", "", "cpu:0;", *(() if ort.__version__.startswith("1.32") else later)):
         same(session.run(None, {"x": X}, shrinking(ort, devices)), [-X])
     invalid = ort.capi.onnxruntime_pybind11_state.InvalidArgument
     for devices, text in (

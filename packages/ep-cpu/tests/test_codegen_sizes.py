@@ -21,7 +21,7 @@ from onnxplug.contract.sizes import Tape
 from onnxplug_ep_cpu.codegen import families, program, region
 from onnxplug_ep_cpu.codegen.families import FRUITLESS, TEMPLATES, Family
 from onnxplug_ep_cpu.codegen.lower import winograd
-from onnxplug_ep_cpu.codegen.program import Buffer, Form, Program, Ref
+from onnxplug_ep_cpu.codegen.program import ROOMY, Buffer, Form, Program, Ref
 
 
 def block(heads: int = 2, size: int = 8) -> ModelProto:
@@ -159,6 +159,9 @@ def test_scratch_memory_is_laid_out_for_some_growth_and_given_back(monkeypatch: 
     tape.close()
     made = [form.image({}, tape.repeat([length])).workspace for length in range(100, 150)]
     assert 2 <= len(laid_out) <= 4, "each time there is room for an eighth more"
+    assert made[-1] < ROOMY
+    assert form.image({}, tape.repeat([10])).workspace == made[-1], "what is small is not worth the time"
+    assert form.image({}, tape.repeat([300])).workspace > ROOMY
     assert form.image({}, tape.repeat([10])).workspace < made[0] / 8
 
 

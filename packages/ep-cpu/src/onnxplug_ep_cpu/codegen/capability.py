@@ -108,7 +108,7 @@ def claims(graph: GraphView, kernels: KernelLookup) -> Iterable[Claim]:
     yield from (Claim(group, "native") for group in groups if is_worth(group))
     members = {id(node) for node in graph.nodes}
     left = [node for group in groups if not is_worth(group) for node in group]
-    unconnected = [node for node in left if id(node) not in shapes and _is_unconnected(node, members)]
+    unconnected = [n for n in left if id(n) not in shapes and not _reads_text(n) and _is_unconnected(n, members)]
     if len(unconnected) >= UNCONNECTED:
         yield Claim(unconnected, "native")
 
@@ -120,6 +120,11 @@ def _is_unconnected(node: NodeView, graph: Collection[int]) -> bool:
     return not any(id(v.producer) in graph for v in read) and not any(
         v.consumers for v in node.outputs if v is not None
     )
+
+
+def _reads_text(node: NodeView) -> bool:
+    """Whether a kernel takes the node as fast by itself (``objects``): a region has the numbers of strings looked up first."""
+    return any(v is not None and v.dtype is not None and v.dtype.hasobject for v in node.inputs)
 
 
 def _resized_alone(graph: GraphView, shapes: set[int]) -> set[int]:

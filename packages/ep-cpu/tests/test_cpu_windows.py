@@ -113,3 +113,22 @@ def test_windows_that_reach_beyond_the_input(
             return type(error).__name__
 
     assert seen("onnxplug") == seen("onnxruntime")
+
+
+@pytest.mark.parametrize("package", ["onnxplug", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("pool", "want"),
+    [
+        ("LpPool <kernel_shape = [2], pads = [1, 1], p = 0>", [1, np.inf, np.inf, 1]),
+        ("LpPool <kernel_shape = [1], p = 0>", [1, 1, 1]),
+        ("GlobalLpPool <p = 0>", [np.inf]),
+    ],
+)
+def test_a_norm_of_no_power_is_a_limit(package: str, pool: str, want: list[float]) -> None:
+    """Elements are 1 each, and the root of as many as a window has is 1 of one, else without a bound."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[1, 1, 3] x) => (y) {{ y = {pool} (x) }}'
+    )
+    engine = pytest.importorskip(package)
+    session = engine.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert session.run(None, {"x": np.array([[[0, 0.5, -3]]], np.float32)})[0].ravel().tolist() == want

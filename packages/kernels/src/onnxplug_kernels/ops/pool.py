@@ -182,7 +182,7 @@ def _power(xp: Any, x: Any, p: float) -> Any:
 def _root(xp: Any, total: Any, p: float) -> Any:
     if p == 2:
         return xp.sqrt(total)
-    return total if p == 1 else total ** (1 / p)
+    return total if p == 1 else total ** (1 / p if p else math.inf)  # the limit, as in C++
 
 
 @op("GlobalAveragePool", 1, 22)

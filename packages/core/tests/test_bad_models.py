@@ -301,6 +301,38 @@ def test_initializers_with_one_name_are_of_one_type(ort: Any, first: Any, last: 
         ort.InferenceSession(model.SerializeToString(), providers=CPU)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"block_size": 0}, {"block_size": 17}, {"block_size": 8}, {"bits": 0}, {"bits": 3}, {"b": (4, 2, 7)}, {"b": (5, 2, 8)},
+        {"b": (4, 16)}, {"s": (4, 3)}, {"s": (9,)}, {"s": (2, 4)}, {"z": (5,)}, {"z": (4, 2)},
+    ],
+)  # fmt: skip
+def test_weights_of_few_bits_that_do_not_fit(ort: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail):
+        ort.InferenceSession(few_bits(**given), providers=CPU)
+
+
+@pytest.mark.parametrize("given", [{}, {"s": (8,)}, {"z": (4, 1)}, {"z": (4,)}, {"points": "float32", "z": (4, 2)}])
+def test_weights_of_few_bits_that_fit(ort: Any, given: dict[str, Any]) -> None:
+    session = ort.InferenceSession(few_bits(**given), providers=CPU)
+    assert session.run(None, {"x": np.ones((2, 32), np.float32)})[0].shape == (2, 4)
+
+
+def few_bits(points: str = "uint8", **given: Any) -> bytes:
+    """A MatMulNBits of weights (4, 32) and blocks of 16, but for the attributes and operands' shapes given."""
+    attributes = {"bits": 4, "block_size": 16} | {k: v for k, v in given.items() if k not in "bsz"}
+    shapes = {"b": (4, 2, 8), "s": (4, 2)} | {k: v for k, v in given.items() if k in "bsz"}
+    text = ", ".join(f"{name} = {number}" for name, number in attributes.items())
+    model = parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 21, "com.microsoft": 1]> g (float[2, 32] x) => (y) {{
+            y = com.microsoft.MatMulNBits <K = 32, N = 4, {text}> (x, {", ".join(shapes)}) }}"""
+    )
+    for (name, shape), dtype in zip(shapes.items(), ("uint8", "float32", points), strict=False):
+        model.graph.initializer.append(numpy_helper.from_array(np.ones(shape, dtype), name))
+    return model.SerializeToString()
+
+
 @pytest.mark.parametrize("operands", ["x, s", "x, s, s"])
 def test_attributes_that_layer_normalization_before_17_does_not_know_are_ignored(ort: Any, operands: str) -> None:
     made = core_graphs.model(

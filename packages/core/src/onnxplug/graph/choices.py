@@ -148,6 +148,10 @@ def _summed(node: Node) -> Refusal:
 
 def _contrib(node: Node) -> Refusal:
     given = node.attributes
+    if node.op_type == "MatMulNBits":
+        from onnxplug.graph.choices_nbits import refusal  # of which few models have need
+
+        return refusal(node)
     for name in _POSITIVE.get(node.op_type, ()):
         if (number := given.get(name, 1)) < 1:
             return f"{name} is {number}, it must be positive"

@@ -30,14 +30,15 @@ from onnxplug_ep_cpu.registry import registry
 if TYPE_CHECKING:
     from onnx.defs import OpSchema
 
+    from onnxplug.contract.logs import Logger
     from onnxplug_ep_cpu.codegen.claimed import Claimed
 
 
 class CPUProvider(ExecutionProvider):
     """Claims the nodes for which code can be generated, as regions, and every node that its registry has a kernel for."""
 
-    def __init__(self, threads: int, settings: Settings) -> None:
-        self._threads, self._settings = threads, settings
+    def __init__(self, threads: int, settings: Settings, log: Logger) -> None:
+        self._threads, self._settings, self._log = threads, settings, log
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         if not self._settings.codegen or unavailable() is not None:
@@ -85,7 +86,7 @@ class CPUProvider(ExecutionProvider):
                 from onnxplug_ep_cpu.codegen.documents import DocumentRegion
 
                 return DocumentRegion(region)
-            made = NativeRegion(region, target, self._threads, settings, filters)
+            made = NativeRegion(region, target, self._threads, settings, self._log, filters)
             made.foresee()
             return made
 
@@ -114,4 +115,4 @@ def create_provider(options: CPUOptions, context: SessionContext) -> ExecutionPr
         from onnxplug_kernels.ops.random import set_seed
 
         set_seed(context.seed)
-    return CPUProvider(context.threads, code_settings(context.config))
+    return CPUProvider(context.threads, code_settings(context.config), context.log)

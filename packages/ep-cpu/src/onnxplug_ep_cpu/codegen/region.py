@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract import CompiledRegion, Region, TensorSpec, prefer_host
-from onnxplug.contract.logs import Log
 from onnxplug_ep_cpu.codegen import awaited
 from onnxplug_ep_cpu.codegen.bound import BoundRegion
 from onnxplug_ep_cpu.codegen.image import Image
@@ -21,17 +20,18 @@ from onnxplug_ep_cpu.codegen.shelf import RegionShelf, Texts, shelf
 from onnxplug_ep_cpu.codegen.target import Target
 
 if TYPE_CHECKING:
+    from onnxplug.contract.logs import Logger
     from onnxplug_ep_cpu.codegen.families import Images
     from onnxplug_ep_cpu.codegen.lower.context import Lowering
     from onnxplug_ep_cpu.codegen.prepared import Prepared
     from onnxplug_ep_cpu.codegen.program import Form
     from onnxplug_ep_cpu.codegen.undecided import Open
 
-log = Log("onnxplug.cpu")
-
 _CACHES = {("com.microsoft", "GroupQueryAttention"): {1: 3, 2: 4}}
 """Operators that add to a cache: output -> input that has what it adds to."""
 
+FAULT = "fault of the generator"
+"""How the reason begins why NumPy runs a region, where it is none of the model's."""
 _FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -61,9 +61,11 @@ class NativeRegion(CompiledRegion):
         target: Target,
         threads: int,
         settings: Settings,
+        log: Logger,
         growing: frozenset[str] | None = None,
     ) -> None:
         self._region, self._target, self._threads, self._settings = region, target, threads, settings
+        self._log = log
         self._growing = growing
         self._ready: tuple[Prepared, Images] | None = None
         self._lock = threading.Lock()
@@ -116,14 +118,12 @@ class NativeRegion(CompiledRegion):
                 self._shelf.put(specs, image, texts, prepared.facts)
             return self._bound(specs, image, texts)
         except (Unsupported, Refusal) as reason:  # a kernel refuses in its own words when it runs
-            log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
+            self._log.warning("region %s runs node by node with NumPy: %s", region.name, reason)
             return self._by_node(specs, str(reason))
         except _FAULTS as fault:
             # The nodes' own kernels can still give the answer, or say what is wrong with the model.
-            log.exception(
-                "region %s runs node by node with NumPy for a fault of the generator: please report it", region.name
-            )
-            return self._by_node(specs, f"fault of the generator: {fault!r}")
+            self._log.exception("region %s runs node by node with NumPy for a %s: please report it", region.name, FAULT)
+            return self._by_node(specs, f"{FAULT}: {fault!r}")
 
     def _by_node(self, specs: Mapping[str, TensorSpec], reason: str) -> CompiledRegion:
         from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion

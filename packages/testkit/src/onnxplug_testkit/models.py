@@ -69,6 +69,18 @@ def open_session(
     return open_strictly(subject, made, CPU, ahead=ahead, options=options, fallback=fallback, configure=configure)
 
 
+def bound(
+    session: onnxplug.InferenceSession, feeds: Mapping[str, np.ndarray], rooms: Mapping[str, np.ndarray]
+) -> onnxplug.IOBinding:
+    """A binding of ``feeds`` to inputs and of the memory in ``rooms`` to outputs, by name."""
+    binding, value = session.io_binding(), onnxplug.OrtValue.ortvalue_from_numpy
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, value(array))
+    for name, room in rooms.items():
+        binding.bind_ortvalue_output(name, value(room))
+    return binding
+
+
 def open_strictly(
     subject: Subject,
     made: onnx.ModelProto | bytes,

@@ -13,7 +13,7 @@ import onnxplug
 from onnxplug_testkit import neighbour
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.claims import GRAPHS
-from onnxplug_testkit.models import BINARY, CPU, UNARY, chain, dag, expected, model, open_session, taken
+from onnxplug_testkit.models import BINARY, CPU, UNARY, bound, chain, dag, expected, model, open_session, taken
 from onnxplug_testkit.rounding import bounds
 from onnxplug_testkit.subject import Subject
 
@@ -146,7 +146,6 @@ def io_binding(subject: Subject, seed: int) -> None:
 @check("graph.bound_results")
 def bound_results(subject: Subject, seed: int) -> None:
     """Results are right where they are bound, over an input that a region may update in place too; what else is fed is left alone."""
-    value = onnxplug.OrtValue.ortvalue_from_numpy
     for number in range(GRAPHS):
         rng = np.random.default_rng([seed, number])
         made = dag(subject, rng)
@@ -158,12 +157,7 @@ def bound_results(subject: Subject, seed: int) -> None:
                 rooms = {name: np.full((ROWS, 16), np.nan, np.float32) for name in names}
                 if under is not None:
                     rooms[str(rng.choice(names))] = feeds[under]
-                binding = session.io_binding()
-                for name, array in feeds.items():
-                    binding.bind_ortvalue_input(name, value(array))
-                for name, room in rooms.items():
-                    binding.bind_ortvalue_output(name, value(room))
-                session.run_with_iobinding(binding)
+                session.run_with_iobinding(bound(session, feeds, rooms))
                 where = "results bound apart" if under is None else f"with a result bound on {under}"
                 errors = [2 * error for error in bounds(made, kept)]
                 agree([*rooms.values()], expected(made, kept, subject.name), errors, where)

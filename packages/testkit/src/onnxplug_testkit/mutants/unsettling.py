@@ -69,30 +69,27 @@ def _traced(*given: object) -> None:
     """Counts nothing."""
 
 
-@mutant("robust.process_is_left_alone")
 @contextlib.contextmanager
-def traces_itself() -> Iterator[Subject]:
+def _restored(act: Callable[[], object], get: Callable[[], Any], put: Callable[[Any], object]) -> Iterator[Subject]:
+    """The subject that does ``act()`` when a run starts, and what ``get`` gives put back when it is gone."""
+    before, made = get(), _each_run(act)
+    made.announce()
+    try:
+        yield made
+    finally:
+        put(before)
+
+
+@mutant("robust.process_is_left_alone")
+def traces_itself() -> contextlib.AbstractContextManager[Subject]:
     """Installs a trace function and leaves it there."""
-    before = sys.gettrace()
-    made = _each_run(lambda: sys.settrace(_traced))
-    made.announce()
-    try:
-        yield made
-    finally:
-        sys.settrace(before)
+    return _restored(lambda: sys.settrace(_traced), sys.gettrace, sys.settrace)
 
 
 @mutant("robust.process_is_left_alone")
-@contextlib.contextmanager
-def ends_a_profile() -> Iterator[Subject]:
+def ends_a_profile() -> contextlib.AbstractContextManager[Subject]:
     """Takes away whatever profile function there is."""
-    before = sys.getprofile()
-    made = _each_run(lambda: sys.setprofile(None))
-    made.announce()
-    try:
-        yield made
-    finally:
-        sys.setprofile(before)
+    return _restored(lambda: sys.setprofile(None), sys.getprofile, sys.setprofile)
 
 
 @mutant("robust.process_is_left_alone")

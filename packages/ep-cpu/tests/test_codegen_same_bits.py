@@ -38,29 +38,20 @@ agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
     y = Add(product, f_bias)
 }
 """
-BETWEEN = """
+_BETWEEN = """
 agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
     xq = QuantizeLinear(x, x_scale, x_zero)
     xd = DequantizeLinear(xq, x_scale, x_zero)
     fd = DequantizeLinear<axis = 0>(f, scales, no_zeros)
     bd = DequantizeLinear<axis = 0>(counts, b_scales)
     c = Conv<pads = [1, 1, 1, 1]>(xd, fd, bd)
-    cq = QuantizeLinear(c, y_scale, x_zero)
-    y = DequantizeLinear(cq, y_scale, x_zero)
+    r = ACTIVATION(c)
+    rq = QuantizeLinear(r, y_scale, ZERO)
+    y = DequantizeLinear(rq, y_scale, ZERO)
 }
 """
-RECTIFIED = """
-agraph (float[m, 8, 9, 11] x) => (float[m, 24, 9, 11] y) {
-    xq = QuantizeLinear(x, x_scale, x_zero)
-    xd = DequantizeLinear(xq, x_scale, x_zero)
-    fd = DequantizeLinear<axis = 0>(f, scales, no_zeros)
-    bd = DequantizeLinear<axis = 0>(counts, b_scales)
-    c = Conv<pads = [1, 1, 1, 1]>(xd, fd, bd)
-    r = Relu(c)
-    rq = QuantizeLinear(r, y_scale, nothing)
-    y = DequantizeLinear(rq, y_scale, nothing)
-}
-"""
+RECTIFIED = _BETWEEN.replace("ACTIVATION", "Relu").replace("ZERO", "nothing")
+BETWEEN = _BETWEEN.replace("ACTIVATION", "Identity").replace("ZERO", "x_zero")
 PRODUCT = """
 agraph (float[m, 37] x) => (float[m, 24] y) {
     xq = QuantizeLinear(x, x_scale, x_zero)

@@ -119,12 +119,11 @@ class Course:
         return [(members, found[number]) for number, members in enumerate(self._members)]
 
     def _follow(self, past: Specs, given: Specs, found: Specs, anew: Infer) -> None:
-        """Keep a script of this change, where one can be made."""
+        """Keep a script of this change, where one can be made. Rules and NumPy may raise anything for what is no plain number, which is
+        no fault of the change: that went well."""
         try:
             script = Script(past, given, lambda specs: self._change(specs, anew, alike), self._members, found)
-        except (
-            Exception
-        ) as reason:  # whatever NumPy and rules do with what is no plain number: the change itself went well
+        except Exception as reason:
             log.debug("shapes are not followed: %s: %s", type(reason).__name__, reason)
             self._untold += FRUITLESS // 2  # the next is hardly better
         else:

@@ -93,12 +93,9 @@ class Bound:
         if self.runs == 2 and self._stay(values):
             self.values = [v.view() for v in values]
             given = [None if output.value is None else output.value._payload for output in self.outputs]
-            home = all(output.value is not None or output.is_host for output in self.outputs)
-            if (
-                home
-                and self.names == engine.output_names
-                and all(x is None or x.__class__ is np.ndarray for x in given)
-            ):
+            places = zip(self.outputs, given, strict=True)
+            are_arrays = all(o.is_host if o.value is None else x.__class__ is np.ndarray for o, x in places)
+            if are_arrays and self.names == engine.output_names:
                 self.fresh = [output for output in self.outputs if output.value is None]
                 made = engine.repeated(self.values, [None if x is None else x.view() for x in given])
                 self.idle = None if made is None else [made]

@@ -107,8 +107,14 @@ def plug(
                 return onnxplug.InferenceSession(model, options, providers=CPU)
 
         faults: list[str] = []
-        log = mock.Mock(exception=lambda *told: faults.append(traceback.format_exc(limit=-2)))
-        with np.errstate(all="ignore"), mock.patch.object(region, "log", log):
+        by_node = region.NativeRegion._by_node
+
+        def noting(made: region.NativeRegion, specs: Any, reason: str) -> Any:
+            if reason.startswith(region.FAULT):
+                faults.append(traceback.format_exc(limit=-2))
+            return by_node(made, specs, reason)
+
+        with np.errstate(all="ignore"), mock.patch.object(region.NativeRegion, "_by_node", noting):
             answer = _answer(make, runs, way)
         return Answer(error=FAULT, message=faults[0]) if faults else answer
 

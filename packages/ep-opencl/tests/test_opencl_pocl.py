@@ -27,12 +27,13 @@ def renamed(platform: str, version: str, triple: bytes, name: bytes) -> bytes:
 
 
 LEVEL_3 = "sse4_2 avx avx2 bmi1 bmi2 f16c fma movbe"
+LEVEL_4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
 
 
 @pytest.mark.parametrize(
     ("features", "name"),
     [
-        (f"{LEVEL_3} avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni", b"x86-64-v4"),
+        (f"{LEVEL_3} {LEVEL_4}", b"x86-64-v4"),
         (f"{LEVEL_3} avx_vnni", b"x86-64-v3"),
         ("sse4_2 avx f16c", b"generic"),
     ],
@@ -44,10 +45,19 @@ def test_an_unknown_processor_has_the_name_of_its_level(
     assert renamed(PYPI, UNKNOWN, TRIPLE, b"generic") == name
 
 
+@pytest.mark.parametrize(("features", "name"), [(f"{LEVEL_3} {LEVEL_4}", b"x86-64-v4"), (LEVEL_3, b"znver3")])
+def test_a_processor_that_is_taken_for_one_of_narrower_vectors_has_its_own(
+    features: str, name: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pocl, "_features", lambda: frozenset(features.split()))
+    assert renamed(PYPI, UNKNOWN.replace("generic", "znver3"), TRIPLE, b"znver3") == name
+
+
 @pytest.mark.parametrize(
     ("platform", "version", "triple", "name"),
     [
         (PYPI, UNKNOWN.replace("generic", "znver3"), TRIPLE, b"generic"),
+        (PYPI, UNKNOWN.replace("generic", "skylake-avx512"), TRIPLE, b"skylake-avx512"),
         (PYPI, UNKNOWN, b"aarch64-unknown-linux-gnu", b"generic"),
         (PYPI, UNKNOWN, TRIPLE, b"znver3"),
         (PYPI.replace("3.0-rc2", "5.0"), UNKNOWN, TRIPLE, b"generic"),

@@ -55,6 +55,24 @@ def test_every_so_manieth(step: int, dtype: Any, width: int) -> None:
     check(model(nodes, {"x": x}, ["y"], constants, types={"y": kind(dtype)}), {"x": x})
 
 
+@pytest.mark.parametrize("axis", [-1, -2])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+@pytest.mark.parametrize("width", [2, 3, 4, 9, 41])
+def test_mirrored(axis: int, dtype: Any, width: int) -> None:
+    x = numbers(2, 5, 37, width, dtype=dtype)
+    constants = {"s": np.array([2, -1]), "e": np.array([5, -100]), "a": np.array([1, axis]), "t": np.array([1, -1])}
+    nodes = [node("Slice", ["x", *constants], ["y"])]
+    check(model(nodes, {"x": x}, ["y"], constants, types={"y": kind(dtype)}), {"x": x})
+
+
+@pytest.mark.parametrize("order", [[2, 1, 0], [-2, 0, -1], [0, 0, 2, 1], [6, 5, 3, 1, 1, 0, -7], [3, *range(8)]])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
+def test_pixels_whose_elements_take_another_order(order: list[int], dtype: Any) -> None:
+    x = numbers(2, 37, len(order), dtype=dtype)
+    nodes = [node("Gather", ["x", "order"], ["y"], axis=-1)]
+    check(model(nodes, {"x": x}, ["y"], {"order": np.array(order)}, types={"y": kind(dtype)}), {"x": x})
+
+
 def test_slice_by_attributes() -> None:
     x = numbers(5, 6)
     nodes = [node("Slice", ["x"], ["s"], starts=[1, -3], ends=[4, 100]), node("Neg", ["s"], ["y"])]

@@ -67,8 +67,33 @@ class Interleave:
 
 
 @record(frozen=True, slots=True)
+class Reordered:
+    """Pixels whose element ``i`` was number ``order[i]``. Items and arguments are as of ``Interleave``."""
+
+    order: tuple[int, ...]
+    outer: int
+    element: str = "float32"
+
+    def emit(self, f: Emitter) -> None:
+        n, unit, c = f.lanes, SIZES[self.element], len(self.order)
+        v = f.vec(MEMORY[self.element])
+
+        def move(to: str, at: str, pixel: str) -> None:
+            start = f.mul(pixel, c * unit)
+            here, there = f.at(at, start), f.at(to, start)
+            given = [f.load(v, f.at(here, i * n * unit), unit) for i in range(c)]
+            for i in range(c):
+                picks = [divmod(lane // c * c + self.order[lane % c], n) for lane in range(i * n, (i + 1) * n)]
+                low, high = min(picks)[0], max(picks)[0]
+                made = _picked(f, v, given[low : high + 1], [(number - low, lane) for number, lane in picks])
+                f.store(v, made, f.at(there, i * n * unit), unit)
+
+        _rows(f, self.outer, move)
+
+
+@record(frozen=True, slots=True)
 class Strided:
-    """Elements that lie ``step`` apart, as rows. Items and arguments are as of ``Interleave``."""
+    """Elements that lie ``step`` apart, backwards where it is negative, as rows. Items and arguments are as of ``Interleave``."""
 
     step: int
     outer: int
@@ -77,12 +102,14 @@ class Strided:
     def emit(self, f: Emitter) -> None:
         n, unit = f.lanes, SIZES[self.element]
         v = f.vec(MEMORY[self.element])
-        reach = (n - 1) * self.step + 1
-        starts = [min(i * n, reach - n) for i in range(-(-reach // n))]  # nothing behind the last element is read
-        picks = [(lane * self.step // n, lane * self.step - starts[lane * self.step // n]) for lane in range(n)]
+        first = max(0, -self.step * (n - 1))
+        reach = (n - 1) * abs(self.step) + 1
+        starts = [min(i * n, reach - n) for i in range(-(-reach // n))]  # nothing beyond the elements is read
+        places = [first + lane * self.step for lane in range(n)]
+        picks = [(place // n, place - starts[place // n]) for place in places]
 
         def move(to: str, at: str, column: str) -> None:
-            here = f.at(at, f.mul(column, self.step * unit))
+            here = f.at(f.at(at, -first * unit), f.mul(column, self.step * unit))
             given = [f.load(v, f.at(here, start * unit), unit) for start in starts]
             f.store(v, _picked(f, v, given, picks), f.at(to, f.mul(column, unit)), unit)
 
@@ -147,6 +174,8 @@ def _rows(f: Emitter, dims: int, move: Callable[[str, str, str], None], thin: bo
 def _picked(f: Emitter, v: str, vectors: list[str], picks: list[tuple[int, int]]) -> str:
     """The vector whose lanes are those (vector, lane) of others."""
     n, made = len(picks), vectors[0]
+    if len(vectors) == 1:
+        return _shuffled(f, v, made, made, [lane for _, lane in picks])
     for number in range(1, len(vectors)):
         lanes = [
             n + lane if vector == number else place if number > 1 else lane

@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug.contract.sizes import least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.bytemap import ByteMap
-from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Strided
+from onnxplug_ep_cpu.codegen.kernels.interleave import Interleave, Reordered, Strided
 from onnxplug_ep_cpu.codegen.kernels.map import Map
 from onnxplug_ep_cpu.codegen.kernels.nonzero import Nonzero
 from onnxplug_ep_cpu.codegen.kernels.transpose import Transpose
@@ -28,6 +28,8 @@ MOST_CHANNELS = 15
 """Elements of a pixel, no more than a vector has, that vectors of them are shuffled for."""
 MOST_APART = 4
 """Elements from one that is read to the next that vectors are shuffled for."""
+MOST_REORDERED = 8
+"""Elements of a pixel whose order vectors are shuffled for."""
 MOST_COPIES = 4
 """Of a row that a kernel writes repeatedly."""
 CACHE_LINE = 64
@@ -162,8 +164,10 @@ def copy(program: Program, target: Target, source: Tensor, result: Tensor) -> No
     """result = source, of equal shape and element type."""
     if result.size == 0:
         return
-    if not _picked(program, target, source, result) and not _turns(program, target, source, result):
-        write_map(program, target, ex.IDENTITY, [source], result)
+    for way in (_picked, _mirrored, _turns):
+        if way(program, target, source, result):
+            return
+    write_map(program, target, ex.IDENTITY, [source], result)
 
 
 def no_zeros(program: Program, given: Tensor) -> None:
@@ -182,6 +186,29 @@ def _picked(program: Program, target: Target, source: Tensor, result: Tensor) ->
         return False
     pick(program, target, result, source, step, [at * apart for at in range(count)])
     return True
+
+
+def _mirrored(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
+    """Copy pixels with the order of their elements turned round, or return False."""
+    *outer, (pixels, *steps), (count, *units) = [(1, 0, 0), *loops([result, source])]
+    if units != [1, -1] or steps != [count, count] or not reorders(target, count, pixels):
+        return False
+    order = tuple(range(count))[::-1]
+    reorder(program, source.shift(1 - count), result, order, pixels, [d for d in outer if d[0] > 1])
+    return True
+
+
+def reorders(target: Target, count: int, pixels: int) -> bool:
+    """Whether vectors are shuffled to bring the elements of pixels of ``count`` into another order."""
+    return 2 <= count <= MOST_REORDERED and pixels >= target.lanes
+
+
+def reorder(
+    program: Program, source: Tensor, result: Tensor, order: tuple[int, ...], pixels: int,
+    outer: Sequence[tuple[int, ...]] = (),
+) -> None:  # fmt: skip
+    """Copy so many pixels without gaps, whose element i is number ``order[i]`` of the source's, for ``outer`` loops."""
+    _shuffle(program, Reordered(order, max(1, len(outer)), source.element), result, source, pixels, 0, outer)
 
 
 def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> bool:
@@ -214,7 +241,7 @@ def _turns(program: Program, target: Target, source: Tensor, result: Tensor) -> 
             turn = Interleave(int(channels), apart, max(1, len(outer)), source.element, copies, thin)
             _shuffle(program, turn, result, source, pixels, unit * plane, outer, [step])
             return True
-    if 2 <= step_in <= MOST_APART and size == 1 and columns >= target.lanes:
+    if (2 <= abs(step_in) <= MOST_APART or step_in == -1) and size == 1 and columns >= target.lanes:
         _shuffle(program, Strided(int(step_in), max(1, len(outer)), source.element), result, source, columns, 0, outer)
         return True
     if step_in == 0:
@@ -238,7 +265,7 @@ def _unmasked(target: Target, unit: int) -> bool:
 
 
 def _shuffle(
-    program: Program, kernel: Interleave | Strided, result: Tensor, source: Tensor, pixels: int, plane: int,
+    program: Program, kernel: Interleave | Reordered | Strided, result: Tensor, source: Tensor, pixels: int, plane: int,
     outer: Sequence[tuple[int, ...]], more: Sequence[int] = (),
 ) -> None:  # fmt: skip
     """Call a kernel for rows of pixels, as many at once as make an item worth its divisions."""

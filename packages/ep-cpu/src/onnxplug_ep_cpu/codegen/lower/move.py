@@ -14,7 +14,7 @@ from onnxplug_ep_cpu.codegen.kernels.gather import Gather
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.entries import accepted, lowering
-from onnxplug_ep_cpu.codegen.lower.loops import copy
+from onnxplug_ep_cpu.codegen.lower.loops import copy, reorder, reorders
 from onnxplug_ep_cpu.codegen.lower.picking import pick, suits
 from onnxplug_ep_cpu.codegen.lower.support import attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.lower.unsupported import Unsupported
@@ -210,15 +210,17 @@ def columns(b: Lowering, y: ValueView, tensor: Tensor, wanted: Sequence[int]) ->
     at one distance."""
     *lead, size = tensor.shape
     rows = tensor.reshaped((math.prod(lead), size)) if lead else None
-    if (
-        rows is None
-        or not suits(rows.shape[0], len(wanted), tensor.itemsize)
-        or not 0 <= min(wanted) <= max(wanted) < size
-    ):
+    if rows is None or not wanted or not 0 <= min(wanted) <= max(wanted) < size:
+        return False
+    whole = len(wanted) == size == rows.strides[0] and rows.strides[1] == 1 and reorders(b.target, size, rows.shape[0])
+    if not whole and not suits(rows.shape[0], len(wanted), tensor.itemsize):
         return False
     place = b.output(y, element=tensor.element)
     out = place if place.is_dense else b.scratch(place.shape, element=tensor.element)
-    pick(b.program, b.target, out, rows, rows.strides[0], [at * rows.strides[1] for at in wanted])
+    if whole:
+        reorder(b.program, rows, out, tuple(wanted), rows.shape[0])
+    else:
+        pick(b.program, b.target, out, rows, rows.strides[0], [at * rows.strides[1] for at in wanted])
     if out is not place:
         copy(b.program, b.target, out, place)
     return True

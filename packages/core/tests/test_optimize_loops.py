@@ -112,7 +112,7 @@ def test_a_counter_that_is_a_result_stays_one() -> None:
 
 
 def filling(join: str, item: str = "float[2, 3]", more: str = "") -> bytes:
-    return model(f"""g (int64 n, float[2, 3] x) => (y) <int64 place = {{0}}> {{ empty = SequenceEmpty ()
+    return model(f"""g (int64 n, {item} x) => (y) <int64 place = {{0}}> {{ empty = SequenceEmpty ()
         filled = Loop (n, , empty) <body = b (int64 i, bool c, seq(float) s) => (bool d, seq(float) t) {{
             d = Identity(c) f = Cast<to = 1>(i) w = Add(x, f) t = SequenceInsert(s, w{more}) }}> {join} }}""")
 
@@ -123,6 +123,14 @@ def filling(join: str, item: str = "float[2, 3]", more: str = "") -> bytes:
 def test_a_filled_sequence_is_stacked(axis: int, new: int, trips: int) -> None:
     source = filling(f"y = ConcatFromSequence<axis = {axis}, new_axis = {new}>(filled)")
     made = same(source, {"n": np.array(trips), "x": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    assert not {"SequenceEmpty", "ConcatFromSequence"} & set(ops(made))
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_sizes_need_not_be_known_along_a_new_axis(axis: int, rows: int) -> None:
+    source = filling(f"y = ConcatFromSequence<axis = {axis}, new_axis = 1>(filled)", "float[A, B]")
+    made = same(source, {"n": np.array(3), "x": np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)})
     assert not {"SequenceEmpty", "ConcatFromSequence"} & set(ops(made))
 
 

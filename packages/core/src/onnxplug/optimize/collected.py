@@ -56,8 +56,8 @@ def _appended(node: Node, place: int, readers: list[Node]) -> Value | Filtered |
     if inside.consumers != [insert] or item is None or item.is_noted or not isinstance(item.type, TensorType):
         return None
     shape = item.type.static_shape
-    if shape is not None and 0 not in shape:
-        return item
+    if (shape is not None and 0 not in shape) or all(reader.attributes.get("new_axis", 0) for reader in readers):
+        return item  # along a new axis, only tensors of one shape are joined
     axes = {reader.attributes["axis"] for reader in readers if not reader.attributes.get("new_axis", 0)}
     return appended_or_nothing(body, item, insert, axes.pop()) if len(axes) == 1 else None
 
@@ -72,6 +72,8 @@ def _joins(graph: Graph, sequence: Value | None) -> list[Node]:
 
 def _fits(join: Node, item: Value) -> bool:
     """Whether items have the axis along which they are joined."""
+    if item.shape is None and join.attributes["axis"] != 0:
+        return False
     rank = len(item.shape or ()) + bool(join.attributes.get("new_axis", 0))
     return -rank <= int(join.attributes["axis"]) < rank
 

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_cpu.codegen.kernels.trees import WAYS
+from onnxplug_ep_cpu.codegen.lower.leaf_words import LeafWords
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 FEATURES = 3
@@ -256,6 +257,43 @@ def test_forest_of_many_trees_is_shared_out_alike(rows: int, dtype: type) -> Non
     assert found[0].tobytes() == found[1].tobytes()
     some = slice(0, 12)
     np.testing.assert_allclose(found[0][some], expected(forest, x[some], 5), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 16, 37, 300])
+@pytest.mark.parametrize("leaves", [1, 31, 32, 33, 150])
+@pytest.mark.parametrize(("targets", "missing"), [(1, "never"), (1, "always"), (1, "sometimes"), (6, "sometimes")])
+def test_leaves_are_crossed_out(
+    rows: int, leaves: int, targets: int, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of lopsided trees with one word of leaves and several, for NaN and infinity, to the bits that walking gives."""
+    rng = np.random.default_rng(leaves)
+    modes, least = (MODES[:2], -math.inf) if missing == "never" else (MODES[:4], -1.0)
+
+    def grow(left: int) -> Tree:
+        if left == 1:
+            return {"votes": [(int(rng.integers(targets)), float(rng.normal()))] if rng.random() < 0.9 else []}
+        some = int(rng.integers(1, left))
+        return {
+            "mode": str(rng.choice(modes)), "feature": int(rng.integers(FEATURES)),
+            "threshold": float(rng.choice([*rng.normal(size=9).astype("f4"), least, math.inf])),
+            "missing": {"never": False, "always": True, "sometimes": bool(rng.integers(2))}[missing],
+            "true": grow(some), "false": grow(left - some),
+        }  # fmt: skip
+
+    forest = [grow(max(1, leaves - number)) for number in range(5)]
+    x = rng.normal(size=(rows, FEATURES)).astype(np.float32)
+    x[rng.random(x.shape) < 0.2] = math.nan
+    x[rng.random(x.shape) < 0.1] = math.inf
+    x[rng.random(x.shape) < 0.1] = -math.inf
+    proto = model("TreeEnsembleRegressor", [x], n_targets=targets, **by_id(forest, "target"))
+    monkeypatch.setenv("ONNXPLUG_CACHE", "0")
+    found, asked = [], []
+    for time in (0.0, math.inf):
+        monkeypatch.setattr(LeafWords, "time", lambda self, features, time=time: asked.append(time) or time)
+        found += run(proto, [x])
+    assert {0.0, math.inf} <= set(asked)
+    np.testing.assert_allclose(found[0], expected(forest, x, targets), rtol=1e-5, atol=1e-6)
+    assert found[0].tobytes() == found[1].tobytes()
 
 
 @pytest.mark.parametrize("rows", [1, 10, 40, 300])

@@ -56,7 +56,7 @@ class Prepared:
         """Weights -> the element type that holds all of their numbers in few bits."""
         self._packed: dict[tuple[str, object], np.ndarray] = {}
         self._tables: dict[tuple[str, object], Table] = {}
-        self._made: dict[str, Any] = {}
+        self._made: dict[tuple[str, object], Any] = {}
         self._zeros = np.zeros(64, np.float32)
         for node in self.nodes:
             if node.op_type == "Concat" and node.domain == "":
@@ -103,12 +103,12 @@ class Prepared:
             found = self._tables[value.name, form] = Table(f"{value.name}:{form}", aligned(make()))
         return found
 
-    def made(self, node: NodeView, make: Callable[[], Any]) -> Any:
-        """What ``make`` makes of a node's attributes, once."""
-        name = next(v.name for v in node.outputs if v is not None)
-        if name not in self._made:
-            self._made[name] = make()
-        return self._made[name]
+    def made(self, node: NodeView, make: Callable[[], Any], form: object = None) -> Any:
+        """What ``make`` makes of a node's attributes, once for each ``form``."""
+        key = next(v.name for v in node.outputs if v is not None), form
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def held(self, value: ValueView, form: object) -> np.ndarray | None:
         """What was made of a constant, if it was."""

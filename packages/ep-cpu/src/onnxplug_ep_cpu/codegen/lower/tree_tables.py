@@ -37,12 +37,17 @@ class Ensemble:
     def dense(self) -> bool:
         return not self.targets.size
 
+    @property
+    def time(self) -> float:
+        """Estimated time of a row."""
+        return self.trees * (2.0 * (self.depth or 10) + 2.0 * self.width)
+
 
 def ensemble(trees: Trees, kind: str, total: str, wide: bool, unit: int) -> Ensemble:
     """``kind`` and ``total`` as in ``kernels.trees.Walk``; a feature takes ``unit`` bytes; thresholds are float64 if ``wide`` or given
     so."""
     wide = wide or trees.split.dtype == np.float64
-    nodes = _Nodes(trees)
+    nodes = Nodes(trees)
     weights, targets, width, columns = _votes(trees, kind, np.dtype(total))
     flags = np.where(nodes.for_nan, HOLDS_FOR_NAN, 0) | np.where(nodes.equality, EQUALITY, 0)
     size = 24 if wide else 16
@@ -76,7 +81,7 @@ def ensemble(trees: Trees, kind: str, total: str, wide: bool, unit: int) -> Ense
     )  # fmt: skip
 
 
-class _Nodes:
+class Nodes:
     """Nodes by the one condition the kernel knows: x <= threshold, in some also x >= it, or x is NaN."""
 
     def __init__(self, trees: Trees) -> None:

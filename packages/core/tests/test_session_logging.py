@@ -20,10 +20,12 @@ def test_log_lines_have_onnxruntimes_form(capsys: pytest.CaptureFixture[str]) ->
         options.add_session_config_entry("mm", "1")
         options.add_session_config_entry("mm", "2")
         session_logging.session_logger(logid="mine").warning("tell %s", "me")
-    first, second = capsys.readouterr().err.splitlines()
+        session_logging.session_logger().warning("and %s", "me")
+    first, second, third = capsys.readouterr().err.splitlines()
     assert "[W:onnxplug:Default, settings.py:" in first
     assert first.endswith("] Config with key [mm] already exists with value [1]. It will be overwritten")
     assert "[W:onnxplug:mine, test_session_logging.py:" in second and second.endswith("] tell me")
+    assert "[W:onnxplug:, test_session_logging.py:" in third
 
 
 def test_severities(capsys: pytest.CaptureFixture[str]) -> None:

@@ -90,6 +90,15 @@ def test_a_session_is_pickled_with_its_path(tmp_path: Path, monkeypatch: pytest.
         pickle.loads(data)
 
 
+def test_a_session_is_made_where_the_working_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.onnx").write_bytes(PLAIN)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    made = onnxplug.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    same(made.run(None, {"x": X}), [np.abs(X)])
+
+
 class Named(onnxplug.InferenceSession):
     def __init__(self, name: str) -> None:
         super().__init__(PLAIN)

@@ -58,10 +58,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         ours = _ours(fullname)
         if ours is None:
-            if fullname.split(".")[1] == "training":
-                raise ModuleNotFoundError(
-                    f"{fullname} is a part of onnxruntime that onnxplug does not have", name=fullname
-                )
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, origin=ours.origin)
         spec.submodule_search_locations = ours.submodule_search_locations

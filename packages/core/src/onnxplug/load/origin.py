@@ -17,7 +17,7 @@ WORD = 8
 
 def absolute(path: str) -> str:
     """A path that does not depend on the working folder; ".." stays, as what it means depends on symbolic links."""
-    return os.path.join(os.getcwd(), path)
+    return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
 
 
 @record(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class _Handler(logging.Handler):
 
 
 def _logid(record: logging.LogRecord) -> str:
-    return getattr(record, "logid", "") or "Default"
+    return getattr(record, "logid", "Default")
 
 
 def _where(record: logging.LogRecord) -> str:
@@ -95,7 +95,7 @@ class _Formatter(logging.Formatter):
 
 
 class _LogId(logging.Filter):
-    """Stamps records of one session with its ``logid``."""
+    """Stamps records of one session with its ``logid``, empty ones too; "Default" are those of the process."""
 
     def __init__(self, logid: str) -> None:
         super().__init__()
@@ -128,8 +128,7 @@ def session_logger(severity: int = -1, logid: str = "") -> logging.Logger:
     """
     logger = logging.Logger(f"{ROOT}.session", _LEVELS[severity] if 0 <= severity < len(_LEVELS) else logging.NOTSET)
     logger.parent = _root()
-    if logid:
-        logger.addFilter(_LogId(logid))
+    logger.addFilter(_LogId(logid))
     return logger
 
 

@@ -15,7 +15,9 @@ from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import node_proto, type_to_proto
 from onnxplug.graph.schemas import EP_CONTEXT
 from onnxplug.graph.value import Value
+from onnxplug.load.model import normal_domain
 
+_CONTRIB = "com.microsoft"
 _SEPARATE = 4
 """The IR version from which on initializers need not be graph inputs."""
 _INLINE_LIMIT = 1 << 31
@@ -43,6 +45,7 @@ def save_graph(graph: Graph, model: Any, path: str, weights: str = "", least: in
 def model_proto(graph: Graph, model: Any) -> Any:
     """The ModelProto of a graph with the metadata of ``model``."""
     proto = _frame(model)
+    proto.opset_import.extend(_imports(graph, model))
     proto.graph.CopyFrom(graph_proto(graph))
     proto.graph.doc_string = model.graph.doc_string
     return proto
@@ -79,10 +82,27 @@ def _frame(model: Any) -> Any:
     )
     if model.HasField("model_version"):
         frame.model_version = model.model_version
-    frame.opset_import.extend(model.opset_import)
     frame.metadata_props.extend(model.metadata_props)
     frame.functions.extend(model.functions)
     return frame
+
+
+def _imports(graph: Graph, model: Any) -> list[Any]:
+    """What the model imports, and the domains besides that it may do without here: tools declare none of the contrib operators that they
+    put into a model which onnxruntime has saved, as it imports what it knows."""
+    import onnx
+
+    named = {normal_domain(each.domain) for each in model.opset_import}
+    more = {"": graph.opset(""), _CONTRIB: graph.schemas.newest(_CONTRIB)}
+    more.update({node.domain: graph.schemas.newest(node.domain) for node in graph.walk() if node.domain not in more})
+    return [
+        *model.opset_import,
+        *(
+            onnx.helper.make_opsetid(domain, version)
+            for domain, version in more.items()
+            if version and domain not in named
+        ),
+    ]
 
 
 def _nodes(node: Node) -> list[Any]:

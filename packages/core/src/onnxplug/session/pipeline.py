@@ -76,7 +76,11 @@ def build(
         graph = _optimized(opened, options, optimizer, log, stage)
         if options.optimized_model_filepath:
             from onnxplug.graph.export import save_graph
+            from onnxplug.optimize.passes import BASIC
+            from onnxplug.optimize.written import write_products
 
+            if optimizer.level >= BASIC:
+                write_products(graph, optimizer.disabled)
             save_graph(graph, model.proto, options.optimized_model_filepath, *_weights_beside(config))
         with stage("placement"):
             fallback = config.get("session.disable_compile_fallback") != "1"

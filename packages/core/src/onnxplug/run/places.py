@@ -35,7 +35,9 @@ Places = Mapping[int, Place]
 
 def are_worth(given: Iterable[Any]) -> bool:
     """Whether to look for places in memory given for results."""
-    nbytes: int = sum(array.nbytes for array in given if _is_memory(array))
+    nbytes = 0
+    for array in given:
+        nbytes += array.nbytes if _is_memory(array) else 0
     return nbytes >= WORTH
 
 

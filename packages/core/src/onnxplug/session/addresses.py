@@ -36,4 +36,4 @@ def at_address(
     if not address:
         raise RuntimeError(f"{failed} the address is null")
     block = (ctypes.c_ubyte * nbytes).from_address(int(address))
-    return OrtValue._wrap(np.frombuffer(memoryview(block), np.uint8).view(dtype).reshape(dims), owner=owner)
+    return OrtValue._wrap(np.ndarray(dims, dtype, memoryview(block)), owner=owner)

@@ -59,10 +59,20 @@ def check_dtype(dtype: np.dtype) -> str:
         raise RuntimeError(f"Numpy_type {dtype.num} can't be converted to MLDataType.") from None
 
 
+_NUMBERS: dict[type, np.dtype] = {
+    each: np.dtype(each)
+    for each in (
+        np.float32, np.float16, np.float64, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8, np.bool_,
+    )
+}  # fmt: skip
+
+
 def element_dtype(element_type: Any, strings: str) -> np.dtype:
     """The dtype of a NumPy type or TensorProto.DataType number; RuntimeError with ``strings`` where it holds
     text or times.
     """
+    if element_type.__class__ is type and (known := _NUMBERS.get(element_type)) is not None:
+        return known  # as nearly always
     if isinstance(element_type, int):
         if element_type not in ELEMENT_NAMES:
             raise RuntimeError(f"tensor type {element_type} is not supported")
@@ -86,6 +96,6 @@ def shape_tuple(shape: Sequence[int]) -> tuple[int, ...]:
         raise TypeError(
             f"incompatible function arguments: expected a sequence of int as shape, got {shape!r}"
         ) from None
-    if any(dim < 0 for dim in dims):
+    if dims and min(dims) < 0:
         raise RuntimeError(f"Tensor shape.Size() must be >= 0, got {list(dims)}")
     return dims

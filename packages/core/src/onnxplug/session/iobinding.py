@@ -17,7 +17,7 @@ from onnxplug.session.conversion import is_plain, tensor_of
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.handed import handed
 from onnxplug.session.ortvalue import OrtValue
-from onnxplug.session.results import deliver
+from onnxplug.session.results import deliver, filled
 from onnxplug.session.settings import as_text
 from onnxplug.session.vector import OrtValueVector
 
@@ -82,8 +82,11 @@ class Bound:
     def take(self, results: Sequence[Any], engine: Engine) -> None:
         """Have the results of a run, where they were bound."""
         for output, result in zip(self.outputs, results, strict=True):
-            if result.__class__ is np.ndarray and output.value is None and output.is_host:
+            value = output.value
+            if value is None and result.__class__ is np.ndarray and output.is_host:
                 output.result = result
+            elif value is not None and filled(value._payload, result):
+                output.result = value
             else:
                 output.result = deliver(engine, output, result)
 

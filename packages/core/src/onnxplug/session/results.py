@@ -56,17 +56,23 @@ def value(engine: Engine, name: str, payload: Any) -> OrtValue:
     return OrtValue._wrap(payload, type_, engine.lifetime if isinstance(payload, DeviceArray) else None)
 
 
-def _fill(value: OrtValue, result: Any, name: str) -> None:
-    held = value._payload
+def filled(held: Any, result: Any) -> bool:
+    """Whether a result is in the memory given for it now, as nearly always: what fits is found out without spelling types."""
     if held is result:
-        return
-    if (  # as nearly always: what fits is found out without spelling types
+        return True
+    if not (
         held.__class__ is result.__class__ is np.ndarray
         and held.dtype is result.dtype
         and held.shape == result.shape
         and not held.dtype.hasobject
     ):
-        held[...] = result
+        return False
+    held[...] = result
+    return True
+
+
+def _fill(value: OrtValue, result: Any, name: str) -> None:
+    if filled(value._payload, result):
         return
     shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
     if value.data_type() != actual:

@@ -175,8 +175,8 @@ def test_a_result_bound_on_an_initializer_is_written_behind_the_run() -> None:
     ("room", "message"),
     [
         (np.zeros(SHAPE, np.float64), "Unexpected output data type"),
-        (np.zeros((SHAPE[0] + 1, SHAPE[1]), np.float32), "shape"),
-        (np.zeros((1, *SHAPE), np.float32), "shape"),
+        (np.zeros((SHAPE[0] + 1, SHAPE[1]), np.float32), "output .b. has shape"),
+        (np.zeros((1, *SHAPE), np.float32), "Invalid rank for output: b"),
     ],
     ids=["type", "size", "rank"],
 )

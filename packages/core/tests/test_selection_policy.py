@@ -153,7 +153,9 @@ def test_hardware_is_listed_once() -> None:
 
 def test_incompatibility_of_what_is_no_provider(ort: Any) -> None:
     state = importlib.import_module(ort.__name__ + ".capi.onnxruntime_pybind11_state")
-    device = ort.get_ep_devices()[0].device
+    first = ort.get_ep_devices()[0]
+    device = first.device
+    assert first.ep_metadata["version"]
     for name in ("NoExecutionProvider", ""):
         with pytest.raises(state.InvalidArgument, match=f"No valid factory found for execution provider '{name}'"):
             state.get_hardware_device_ep_incompatibility_details(name, device)

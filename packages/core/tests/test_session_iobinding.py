@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from core_graphs import model
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 import onnxplug
 from onnxplug.contract import Device, SequenceType, TensorType
@@ -148,6 +148,30 @@ def test_binding_outputs(ort: Any, binding: Any) -> None:
     binding.bind_output("Y", "cpu", 0, np.float32, [2, 2], array.ctypes.data)
     assert binding.get_outputs()[0].numpy().sum() == 4
     binding.synchronize_outputs()
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (
+            (1, 3),
+            "Got invalid dimensions for output: y for the following indices\n index: 1 Got: 3 Expected: 2\n Please fix",
+        ),
+        ((2,), "Invalid rank for output: y Got: 1 Expected: 2 Please fix either the inputs/outputs or the model."),
+        (
+            (2, 2),
+            "The output OrtValue provided for output 'y' .*has shape \\{2,2} but the computed output shape for this run is \\{1,2}.",
+        ),
+    ],
+)
+def test_memory_for_results_of_another_shape(ort: Any, shape: tuple[int, ...], message: str) -> None:
+    text = '<ir_version: 9, opset_import: ["": 21]> g (float[N, 2] x) => (float[N, 2] y) { y = Neg(x) }'
+    session = ort.InferenceSession(parser.parse_model(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", np.zeros((1, 2), np.float32))
+    binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32))
+    with pytest.raises(RuntimeError, match=f"Error in execution: .*{message}"):
+        session.run_with_iobinding(binding)
 
 
 def test_a_binding_stays_in_its_process(ort: Any, binding: Any) -> None:

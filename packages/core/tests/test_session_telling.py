@@ -91,7 +91,15 @@ def test_a_profile_nests_and_shows_stages_and_copies(tmp_path: Path) -> None:
             assert not open_until or event["ts"] + event["dur"] <= open_until[-1], event
             open_until.append(event["ts"] + event["dur"])
     nodes = [e["args"] for e in events if e["cat"] == "Node"]
-    keys = {"op_name", "provider", "node_index", "parameter_size", "activation_size", "output_size"}
+    keys = {
+        "op_name",
+        "provider",
+        "node_index",
+        "parameter_size",
+        "activation_size",
+        "output_size",
+        "thread_scheduling_stats",
+    }
     assert all(keys <= set(n) and all(isinstance(n[k], str) for k in keys) for n in nodes)
     copies = [(n["source"], n["target"], n["output_type_shape"]) for n in nodes if n["op_name"] == "Memcpy"]
     device = next(t for _, t, _ in copies if t != "cpu:0")

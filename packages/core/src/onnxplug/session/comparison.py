@@ -1,4 +1,4 @@
-"""What was fed, compared with what the model declares, in onnxruntime's words."""
+"""What was fed or given for results, compared with what the model declares, in onnxruntime's words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(spec: InputSpec, typed: Typed) -> None:
     if isinstance(actual, TensorType) and tensor is not None:
         if actual.element != tensor.element:
             raise InvalidArgument(f"Unexpected input data type. Actual: ({actual}) , expected: ({tensor})")
-        _check_shape(spec.name, typed.value.shape, tensor)
+        check_shape(spec.name, typed.value.shape, tensor)
     elif isinstance(actual, TensorType):
         number = _general_kind(wanted)
         raise InvalidArgument(f"input with name: '{spec.name}' expected to be of type: {number} but received a tensor")
@@ -31,7 +31,7 @@ def check(spec: InputSpec, typed: Typed) -> None:
         and isinstance(wanted, SparseTensorType)
         and actual.element == wanted.element
     ):
-        _check_shape(spec.name, typed.value.dense_shape(), TensorType(wanted.element, wanted.shape))
+        check_shape(spec.name, typed.value.dense_shape(), TensorType(wanted.element, wanted.shape))
     elif str(actual) != str(wanted.element if isinstance(wanted, OptionalType) else wanted):
         if str(actual).startswith("seq(tensor") and tensor is not None:
             raise InvalidArgument(
@@ -40,12 +40,14 @@ def check(spec: InputSpec, typed: Typed) -> None:
         raise InvalidArgument(f"Unexpected input data type. Actual: (({actual})) , expected: (({wanted}))")
 
 
-def _check_shape(name: str, shape: Sequence[int], declared: TensorType) -> None:
+def check_shape(name: str, shape: Sequence[int], declared: TensorType, side: str = "input") -> None:
+    """InvalidArgument where a tensor for an input or, as ``side`` says, an output has another rank than declared, or other fixed
+    dimensions."""
     if not declared.shape:
         return
     if len(shape) != len(declared.shape):
         raise InvalidArgument(
-            f"Invalid rank for input: {name} Got: {len(shape)} Expected: {len(declared.shape)}"
+            f"Invalid rank for {side}: {name} Got: {len(shape)} Expected: {len(declared.shape)}"
             " Please fix either the inputs/outputs or the model."
         )
     wrong = [
@@ -55,7 +57,7 @@ def _check_shape(name: str, shape: Sequence[int], declared: TensorType) -> None:
     ]
     if wrong:
         raise InvalidArgument(
-            f"Got invalid dimensions for input: {name} for the following indices\n{''.join(wrong)}"
+            f"Got invalid dimensions for {side}: {name} for the following indices\n{''.join(wrong)}"
             " Please fix either the inputs/outputs or the model."
         )
 

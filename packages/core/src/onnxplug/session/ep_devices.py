@@ -117,7 +117,9 @@ def get_ep_devices() -> list[OrtEpDevice]:
 
     found = []
     for spec in map(registry.spec, registry.available_providers()):
-        metadata = {"contract": ".".join(map(str, spec.contract))}
+        record = registry.record(spec.name)
+        version = "" if record is None else record.version
+        metadata = {"version": version, "contract": ".".join(map(str, spec.contract))}
         for info in _devices(spec):
             vendor_id = int(OrtDeviceVendorId.__members__.get(info.vendor.upper(), OrtDeviceVendorId.NONE))
             details = {"name": info.name, **info.metadata}

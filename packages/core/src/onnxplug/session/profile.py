@@ -64,6 +64,7 @@ class Profile:
             "Node", "Memcpy_kernel_time", start_ns, end_ns, op_name="Memcpy", provider=CORE, node_index="", form="copy",
             source=str(source), target=str(target), activation_size=str(array.nbytes), output_size=str(array.nbytes),
             parameter_size="0", input_type_shape=[shape] if shape else [], output_type_shape=[shape] if shape else [],
+            thread_scheduling_stats="",
         )  # fmt: skip
 
     def step(self, step: Step, number: int, frame: Any, start_ns: int, end_ns: int) -> None:
@@ -83,6 +84,7 @@ class Profile:
             node_index=str(number), form=step.form.value, parameter_size=str(parameters),
             activation_size=str(sum(map(_nbytes, ins)) - parameters), output_size=str(sum(map(_nbytes, outs))), **further,
             input_type_shape=[s for v in ins if (s := _type_shape(v))], output_type_shape=[s for v in outs if (s := _type_shape(v))],
+            thread_scheduling_stats="",  # as onnxruntime writes it of what one thread runs
         )  # fmt: skip
 
     def part(

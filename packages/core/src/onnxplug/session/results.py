@@ -9,9 +9,10 @@ import numpy as np
 
 from onnxplug.contract.errors import InvalidArgument
 from onnxplug.contract.memory import HOST
-from onnxplug.contract.types import OptionalType, element_of
+from onnxplug.contract.types import OptionalType, TensorType, ValueType, element_of
 from onnxplug.run import DeviceArray
 from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
+from onnxplug.session.comparison import check_shape
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.ortvalue import OrtValue
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def deliver(engine: Engine, binding: OutputBinding, result: Any) -> OrtValue:
     """One result of a bound run, in the memory that was given or on the device that was asked for."""
     if binding.value is not None:
-        _fill(binding.value, result, binding.name)
+        _fill(binding.value, result, binding.name, engine.type_of(binding.name))
         return binding.value
     memory = engine.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
     if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
@@ -71,7 +72,7 @@ def filled(held: Any, result: Any) -> bool:
     return True
 
 
-def _fill(value: OrtValue, result: Any, name: str) -> None:
+def _fill(value: OrtValue, result: Any, name: str, declared: ValueType | None) -> None:
     if filled(value._payload, result):
         return
     shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
@@ -80,6 +81,8 @@ def _fill(value: OrtValue, result: Any, name: str) -> None:
             f"Unexpected output data type. Actual: ({value.data_type()}) , expected: ({actual}) (output '{name}')"
         )
     if tuple(value.shape()) != shape:
+        if isinstance(declared, TensorType):
+            check_shape(name, value.shape(), declared, "output")
         raise InvalidArgument(
             f"The output OrtValue provided for output '{name}' has shape {{{','.join(map(str, value.shape()))}}} but the "
             f"computed output shape for this run is {{{','.join(map(str, shape))}}}."

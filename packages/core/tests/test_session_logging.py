@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +27,18 @@ def test_log_lines_have_onnxruntimes_form(capsys: pytest.CaptureFixture[str]) ->
     assert first.endswith("] Config with key [mm] already exists with value [1]. It will be overwritten")
     assert "[W:onnxplug:mine, test_session_logging.py:" in second and second.endswith("] tell me")
     assert "[W:onnxplug:, test_session_logging.py:" in third
+
+
+def test_a_session_tells_of_its_creation(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    path = importlib.import_module(f"{ort.__name__}.datasets").get_example("sigmoid.onnx")
+    for level, times in ((1, 1), (2, 0)):
+        options = ort.SessionOptions()
+        options.log_severity_level, options.logid = level, "mine"
+        with plain_program():
+            ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        lines = [line for line in capfd.readouterr().err.splitlines() if f"[I:{ort.__name__}:mine, " in line]
+        for text in ("Initializing session.", "Session successfully initialized."):
+            assert sum(line.endswith(f"] {text}") for line in lines) == times
 
 
 def test_severities(capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,6 +124,7 @@ class InferenceSession(AsyncRuns):
         from onnxplug.session.pipeline import build, open_model
         from onnxplug.session.selection import select, thread_count
 
+        self._log.info("Initializing session.")
         options, profile = self._options, self._profile
         stage = profile.stage if profile is not None else nullcontext
         threads = thread_count(environment.requested_threads(options))
@@ -138,6 +139,7 @@ class InferenceSession(AsyncRuns):
             close(selection.instances, self._log)
             raise
         forked.watch(self)
+        self._log.info("Session successfully initialized.")
         for tell in observers_for("onnxplug_session_created"):
             tell(session=self)
         for tell in observers_for("onnxplug_placed"):

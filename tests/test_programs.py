@@ -129,7 +129,19 @@ def careful() -> ModelProto:
     return made(text, {})
 
 
-MODELS = {make.__name__: make for make in (encoder, decoder, detector, careful)}
+def quantizer() -> ModelProto:
+    """Layers as they are before anything has made a Gemm of them, and one that is turned."""
+    text = """
+        g (float[N, 16] x) => (float[N, 4] y) {
+            m1 = MatMul (x, w1)  a1 = Add (m1, b1)  r1 = Relu (a1)
+            t = Transpose <perm = [1, 0]> (r1)  g2 = Gemm <transA = 1> (t, w2, b2)  r2 = Tanh (g2)
+            m3 = MatMul (r2, w3)  y = Add (b3, m3)
+        }"""
+    weights = {"w1": matrix(16, 24), "w2": matrix(24, 12), "w3": matrix(12, 4)}
+    return made(text, {**weights, **{f"b{i}": matrix(1, n)[0] for i, n in ((1, 24), (2, 12), (3, 4))}})
+
+
+MODELS = {make.__name__: make for make in (encoder, decoder, detector, careful, quantizer)}
 
 
 def alike(ours: Any, theirs: Any) -> bool:

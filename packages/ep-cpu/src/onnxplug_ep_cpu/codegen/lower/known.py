@@ -41,7 +41,7 @@ class Known:
         """The value's shape; Unsupported when shapes do not decide it."""
         spec = self.specs.get(value.name)
         if spec is None:
-            raise Unsupported(f"the shape of '{value.name}' depends on data")
+            raise Unsupported(f"the shape of '{value.name}' is not known before it runs")
         return spec.shape
 
     def knows(self, value: ValueView) -> bool:

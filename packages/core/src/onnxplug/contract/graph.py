@@ -4,11 +4,14 @@ attributes."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onnxplug.contract.types import Shape, ValueType
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class ValueView(Protocol):
@@ -86,6 +89,9 @@ class NodeView(Protocol):
     @property
     def constraint_types(self) -> Mapping[str, str]:
         """Type constraint of the schema ("T") -> type string ("tensor(float)") of the first value bound to it."""
+
+    def proto(self) -> onnx.NodeProto:
+        """The node as an ``onnx.NodeProto`` with the values' names here, nested graphs in it."""
 
 
 class GraphView(Protocol):

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug.contract.model import type_to_proto
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.external import move_out
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.protos import node_proto, type_to_proto
+from onnxplug.graph.protos import node_proto
 from onnxplug.graph.schemas import EP_CONTEXT
 from onnxplug.graph.value import Value
 from onnxplug.load.model import normal_domain
@@ -114,7 +115,7 @@ def _nodes(node: Node) -> list[Any]:
     import onnx
 
     if not is_gradient(node):
-        return [_node(node)]
+        return [whole_node_proto(node)]
     body, proto = node.subgraphs[GRADIENT_BODY], node_proto(node)
     ends = [v.name for v in body.inputs]
     values = zip(node.inputs, ends, strict=True)
@@ -137,7 +138,8 @@ def _gradient_constants(nodes: Iterable[Node]) -> Iterator[Value]:
             yield from _gradient_constants(body.nodes)
 
 
-def _node(node: Node) -> Any:
+def whole_node_proto(node: Node) -> Any:
+    """The NodeProto of a node, its nested graphs in it."""
     proto = node_proto(node)
     for attribute in proto.attribute:
         if attribute.name in node.subgraphs:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxplug.contract.errors import Fail, InvalidGraph
+from onnxplug.contract.model import type_to_proto
 from onnxplug.graph.build import SEPARATOR, Builder
 from onnxplug.graph.export import graph_proto
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.protos import node_proto, type_to_proto
+from onnxplug.graph.protos import node_proto
 from onnxplug.graph.value import Value
 from onnxplug.load.model import opset_imports
 

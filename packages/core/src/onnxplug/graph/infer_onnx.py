@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract.errors import Fail
+from onnxplug.contract.model import type_to_proto
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.infer_bodies import Types
 from onnxplug.graph.ir import Node
 from onnxplug.graph.plain import plain
-from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto, type_to_proto
+from onnxplug.graph.protos import array_to_proto, node_proto, type_from_proto
 from onnxplug.graph.type_rules import length_of
 
 INFERRED_AS = {

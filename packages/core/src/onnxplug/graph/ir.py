@@ -142,6 +142,12 @@ class Node:
 
         return constraint_types(self)
 
+    def proto(self) -> Any:
+        """See ``NodeView``."""
+        from onnxplug.graph.export import whole_node_proto
+
+        return whole_node_proto(self)
+
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.label}-{self.since_version}>"
 

@@ -70,32 +70,6 @@ def utf8_name(name: Any) -> str:
     return name
 
 
-def type_to_proto(type_: ValueType) -> Any:
-    """The TypeProto of a type."""
-    from onnx import TypeProto
-
-    proto = TypeProto()
-    if isinstance(type_, TensorType | SparseTensorType):
-        tensor = proto.tensor_type if isinstance(type_, TensorType) else proto.sparse_tensor_type
-        tensor.elem_type = ELEMENT_CODES[type_.element]
-        if type_.shape is not None:
-            tensor.shape.SetInParent()
-            for dim in type_.shape:
-                added = tensor.shape.dim.add()
-                if isinstance(dim, int):
-                    if dim < 1 << 63:  # what is worked out of sizes a model declares may be more, and is left open
-                        added.dim_value = dim
-                elif dim:
-                    added.dim_param = dim
-    elif isinstance(type_, MapType):
-        proto.map_type.key_type = ELEMENT_CODES[type_.key]
-        proto.map_type.value_type.CopyFrom(type_to_proto(type_.value))
-    else:
-        inner = proto.sequence_type if isinstance(type_, SequenceType) else proto.optional_type
-        inner.elem_type.CopyFrom(type_to_proto(type_.element))
-    return proto
-
-
 def array_to_proto(name: str, array: np.ndarray) -> Any:
     """The TensorProto of an array."""
     from onnx import TensorProto

@@ -6,11 +6,13 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from onnxplug.contract.claims import Region
 from onnxplug.contract.digest import blake2b
+from onnxplug.contract.model import boundary
 from onnxplug.contract.records import record
 from onnxplug.contract.types import TensorType
 from onnxplug.graph.ir import Graph, Node
@@ -34,13 +36,7 @@ def make_region(graph: Graph, group: Group) -> MadeRegion:
     """The region of a fused group: inputs are what it reads from outside (constants stay inside), outputs what others
     read."""
     inside = set(group.nodes)
-    made = {v for n in group.nodes for v in n.outputs if v is not None}
-    inputs = [v for v in dict.fromkeys(v for n in group.nodes for v in n.reads) if v not in made and not v.is_constant]
-    results = set(graph.outputs)
-    outputs = [
-        v for n in group.nodes for v in n.outputs
-        if v is not None and (v in results or any(c not in inside for c in v.consumers))
-    ]  # fmt: skip
+    inputs, outputs = (cast("list[Value]", side) for side in boundary(graph, group.nodes))
     view = Graph(group.fused or "", graph.opsets, graph.schemas, graph)
     view.nodes, view.inputs, view.outputs = [n for n in graph.nodes if n in inside], inputs, outputs
     view.initializers = {v.name: v for n in view.nodes for v in n.reads if v.is_constant}

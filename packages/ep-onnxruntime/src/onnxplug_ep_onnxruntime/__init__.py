@@ -1,0 +1,1 @@
+"""The execution providers of an installed onnxruntime as providers of onnxplug."""

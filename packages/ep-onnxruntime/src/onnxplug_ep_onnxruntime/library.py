@@ -1,0 +1,157 @@
+"""The installed onnxruntime: where it is, what it offers, and its native module.
+
+Only the native module is used, not the Python code around it, and it is loaded without a trace in ``sys.modules``. So it serves a process
+in which ``onnxruntime`` means onnxplug (``onnxplug.shim``); and one that imports onnxruntime itself, before or after, has the same module.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import runpy
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFinder
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+
+from onnxplug.contract import Unavailable
+
+_NATIVE = "onnxruntime.capi.onnxruntime_pybind11_state"
+_OLDEST = (1, 20)
+"""The first version whose bindings take element types that NumPy does not have."""
+_loading = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """An installed onnxruntime: the name of its distribution, its version, and the file of its native module."""
+
+    distribution: str
+    version: str
+    native: str
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}"
+
+
+def wheel() -> Wheel | None:
+    """The onnxruntime that is installed; nothing is imported for it."""
+    found = PathFinder.find_spec("onnxruntime")
+    for place in (found and found.submodule_search_locations) or ():
+        capi = os.path.join(place, "capi")
+        files = (os.path.join(capi, _NATIVE.rpartition(".")[2] + suffix) for suffix in EXTENSION_SUFFIXES)
+        native = next(filter(os.path.isfile, files), None)
+        if native is not None:
+            told = _told(os.path.join(capi, "build_and_package_info.py"))
+            return Wheel(told.get("package_name", "onnxruntime"), told.get("__version__", "0"), native)
+    return None
+
+
+def unfit(found: Wheel) -> Unavailable | None:
+    """Why this onnxruntime cannot be used, if it cannot."""
+    numbers = re.match(r"(\d+)\.(\d+)", found.version)
+    if numbers is not None and tuple(map(int, numbers.groups())) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        return Unavailable(f"{found} is older than {oldest}", f"pip install --upgrade '{found.distribution}>={oldest}'")
+    return None
+
+
+def native() -> Any:
+    """onnxruntime's native module. ImportError where it does not load."""
+    with _loading:
+        return _native()
+
+
+def offered(found: Wheel) -> Sequence[str]:
+    """Names of the providers that this build has. What it says is kept on disk: the library takes long to load."""
+    from onnxplug.contract.cache import user_cache
+
+    status = os.stat(found.native)
+    key = re.sub(r"\W+", "-", f"{found}-{status.st_size}-{status.st_mtime_ns}")
+    kept = user_cache("onnxruntime", ".json", 1 << 16)
+    blob = None if kept is None else kept.get(key)
+    if blob is None:
+        blob = json.dumps(native().get_available_providers()).encode()
+        if kept is not None:
+            kept.put(key, blob)
+    names: list[str] = json.loads(blob)
+    return names
+
+
+@functools.cache
+def operators() -> Mapping[tuple[str, str], frozenset[int]]:
+    """The operators that onnxruntime knows, (domain, operator) -> since-versions."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for schema in native().get_all_operator_schema():
+        found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    return {key: frozenset(versions) for key, versions in found.items()}
+
+
+@functools.cache
+def newest() -> Mapping[str, int]:
+    """By domain the newest version that onnxruntime takes models of, which is that of its newest kernel."""
+    found: dict[str, int] = {}
+    for kernel in native().get_all_opkernel_def():
+        found[kernel.domain] = max(found.get(kernel.domain, 1), kernel.version_range[0])
+    return found
+
+
+def plugin_devices(path: str, name: str) -> Sequence[Any]:
+    """The devices of what a plugin library brings, registered as ``name`` if nobody has registered it yet. RuntimeError where it cannot
+    be."""
+    module, path = native(), os.path.abspath(path)
+    with _loading:
+        if path not in _registered and not _of(module, path):
+            try:
+                module.register_execution_provider_library(name, path)
+            except Exception as error:
+                raise RuntimeError(f"onnxruntime does not take {path}: {error}") from error
+            _registered.add(path)
+        return _of(module, path)
+
+
+_registered: set[str] = set()
+
+
+def _of(module: Any, path: str) -> Sequence[Any]:
+    return [device for device in module.get_ep_devices() if device.ep_metadata.get("library_path") == path]
+
+
+@functools.cache
+def _native() -> Any:
+    found = wheel()
+    if found is None:
+        raise ImportError("onnxruntime is not installed", name="onnxruntime")
+    loaded = sys.modules.get(_NATIVE)
+    if loaded is not None and getattr(loaded, "__file__", None) == found.native:
+        return loaded
+    before = {name: module for name, module in sys.modules.items() if name.startswith(_NATIVE)}
+    for name in before:
+        del sys.modules[name]
+    try:
+        preload = os.path.join(os.path.dirname(found.native), "_ld_preload.py")
+        if os.path.isfile(preload):
+            runpy.run_path(preload)  # loads libraries that the module needs, in builds that have such
+        # The module lets itself be made once in a process, under its own name, whoever asks for it.
+        spec = spec_from_file_location(_NATIVE, found.native, loader=ExtensionFileLoader(_NATIVE, found.native))
+        assert spec is not None and spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        for name in [name for name in sys.modules if name.startswith(_NATIVE)]:
+            del sys.modules[name]
+        sys.modules.update(before)
+    return module
+
+
+def _told(path: str) -> Mapping[str, str]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return dict(re.findall(r"^(\w+) *= *['\"]([^'\"]*)", file.read(), re.MULTILINE))
+    except OSError:
+        return {}

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import onnxplug
-from onnxplug.contract import HOST, Claim, CompiledRegion, Device, EPFail, Region
+from onnxplug.contract import HOST, Claim, CompiledRegion, Device, EPFail, KernelDef, KernelRegistry, Region
 from onnxplug.contract.errors import Fail
 from onnxplug.contract.grouping import convex_groups
 from onnxplug.run import runtime, unplanned
@@ -488,3 +488,33 @@ def test_cancelling_reaches_a_region() -> None:
         with pytest.raises(Fail, match="stopped"):
             session.run(None, feeds_of(2), options)
     assert seen == [False, True]
+
+
+def never(node: Any) -> Any:
+    raise NotImplementedError("whatever is claimed is compiled")
+
+
+class Registering(Compiling):
+    """Registers what it compiles, as the conformance kit wants it, without kernels."""
+
+    def get_kernel_registry(self) -> Any:
+        return KernelRegistry(
+            [KernelDef("", name, since, never) for name, since in (("Shape", 21), ("Gather", 13), ("Mul", 14))]
+        )
+
+
+def test_shapes_are_worked_out_beside_a_provider_that_has_its_kernels_in_regions_only() -> None:
+    source = model("""agraph (float[N, 4] x) => (float[M] y) {
+        shape = Shape(x)
+        zero = Constant<value_int = 0>()
+        rows = Gather(shape, zero)
+        four = Constant<value_int = 4>()
+        count = Mul(rows, four)
+        one = Constant<value_ints = [1]>()
+        wanted = Reshape(count, one)
+        y = Reshape(x, wanted)
+    }""")
+    with offered(Acme=Registering):
+        session = onnxplug.InferenceSession(source, providers=["Acme", CPU])
+        for n in (3, 2):
+            same(session.run(None, {"x": row(n)}), [row(n).reshape(-1)])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -143,17 +144,28 @@ class Runtime:
         """As ``evaluate``, for nodes that are evaluated whenever shapes change: a kernel for host memory is kept."""
         call = self._evaluators.get(node)
         if call is None:
-            found = next((k for p in self.providers if isinstance(k := p.registry.kernel_for(node), KernelDef)), None)
-            owner = next((p for p in self.providers if p.registry.kernel_for(node) is found), None)
-            if found is None or owner is None or owner.device != HOST:
+            call = self._kernel_on_host(node)
+            if call is None:
                 return self.evaluate(node, arrays)
-            call = self._evaluators[node] = _create(node, found, owner)
+            self._evaluators[node] = call
         try:
             with Quiet():
                 results = call(*arrays)
         except Exception:  # left to the run, as by ``evaluate``
             return None
         return results if isinstance(results, tuple) else (results,)
+
+    def _kernel_on_host(self, node: Node) -> Any:
+        """The kernel that ``evaluate`` takes, None where that one's memory is not the host's, or there is none."""
+        for provider in self.providers:
+            found = provider.registry.kernel_for(node)
+            if not isinstance(found, KernelDef):
+                continue
+            if provider.device != HOST:
+                return None
+            with suppress(*STATUS_ERRORS):  # it declines the node for more than its operator and types
+                return _create(node, found, provider)
+        return None
 
     def evaluate(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Sequence[np.ndarray] | None:
         """Run one node on host arrays with the first provider that has a kernel for it (constant folding, shape

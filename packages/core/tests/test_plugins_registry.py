@@ -65,11 +65,11 @@ def test_check_is_asked_once(registered: Callable[[ProviderSpec], None]) -> None
 def test_priority() -> None:
     mixed = [
         "ReferenceExecutionProvider", "ZebraExecutionProvider", "CPUExecutionProvider", ACME, "OpenCLExecutionProvider",
-        "CUDAExecutionProvider", ACME,
+        "CUDAExecutionProvider", ACME, "OnnxRuntimeExecutionProvider",
     ]  # fmt: skip
     assert by_priority(mixed) == [
         "CUDAExecutionProvider", "OpenCLExecutionProvider", ACME, "ZebraExecutionProvider", "CPUExecutionProvider",
-        "ReferenceExecutionProvider",
+        "ReferenceExecutionProvider", "OnnxRuntimeExecutionProvider",
     ]  # fmt: skip
     known = registry.all_providers()
     assert known[:3] == ["NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider", "CUDAExecutionProvider"]
@@ -97,7 +97,8 @@ def test_short_name_of_what_is_not_installed_and_errors() -> None:
 def test_explanations_of_names_nobody_offers(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_discovered", {})
     assert registry.explain_missing("CUDAExecutionProvider").endswith("pip install onnxplug-ep-cuda")
-    assert "onnxruntime knows this name" in registry.explain_missing("QNNExecutionProvider")
+    assert registry.explain_missing("QNNExecutionProvider").endswith("pip install onnxplug-ep-onnxruntime")
+    assert "onnxruntime knows this name" in registry.explain_missing("AzureExecutionProvider")
     assert registry.explain_missing("CpuExecutonProvider").endswith("did you mean CPUExecutionProvider?")
     assert registry.explain_missing("CUDExecutionProvider").endswith("did you mean CUDAExecutionProvider?")
     assert registry.explain_missing("Qqqqqqqq") == "No provider is called Qqqqqqqq"

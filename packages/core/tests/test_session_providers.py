@@ -135,7 +135,7 @@ def test_options_a_provider_refuses(options: dict[str, Any], text: str, capfd: p
 def test_strict_providers() -> None:
     strict = options_with(session__strict_providers="1")
     for name, text in (
-        ("DmlExecutionProvider", "is not installed"),
+        ("AzureExecutionProvider", "is not installed"),
         ("NopeExecutionProvider", "No provider is called"),
     ):
         with pytest.warns(UserWarning), pytest.raises(EPFail, match=f"{name} cannot be used: .*{text}"):

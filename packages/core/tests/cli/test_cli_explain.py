@@ -133,9 +133,9 @@ def test_a_named_provider_that_cannot_be_used(cli: Cli, model: str, offer: Calla
     code, error = error_of(cli(command, model, "--providers", "acme,cpu", "--json"))
     assert (code, error["type"], error["hint"]) == (3, "ProviderLookupError", "buy one")
     assert "no Acme card" in error["message"]
-    code, error = error_of(cli(command, model, "--providers", "tensorrt", "--json"))
+    code, error = error_of(cli(command, model, "--providers", "azure", "--json"))
     assert code == 3
-    assert "TensorrtExecutionProvider is not installed" in error["message"]
+    assert "AzureExecutionProvider is not installed" in error["message"]
     assert error_of(cli(command, model, "--providers", "nonsense", "--json"))[0] == 3
 
 

@@ -40,7 +40,7 @@ class Bridged:
         return self.name.removesuffix("ExecutionProvider").lower()
 
 
-_NVIDIA = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu")
+_NVIDIA = ("/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-gpu")
 _WEBGPU = "onnxruntime-ep-webgpu"
 _RTX = "onnxruntime-ep-nv-tensorrt-rtx"
 

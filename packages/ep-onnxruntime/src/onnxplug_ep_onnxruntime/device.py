@@ -37,7 +37,7 @@ def check(bridged: Bridged) -> Available | Unavailable:
     except (ImportError, RuntimeError, OSError) as error:
         return Unavailable(f"{found} does not load: {error}", _fix(bridged, found))
     if bridged.ep not in names:
-        return Unavailable(f"{found} has no {bridged.ep}", _fix(bridged, found))
+        return Unavailable(f"it is not in {found}", _fix(bridged, found))
     return Available(str(found))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,7 @@ def _show(report: dict[str, Any], out: Output) -> None:
     if plugins:
         out.heading("Plugins")
         out.table(["plugin", "kind", "state", "stage", "import", "from"], [_row(p) for p in plugins], right=[4])
-        for plugin in plugins:
-            _show_reason(plugin, out)
+        _show_reasons(plugins, out)
     out.heading("Environment")
     for name, value in report["environment"].items():
         out.line(f"{name}={value}")
@@ -143,9 +143,19 @@ def _row(plugin: dict[str, Any]) -> list[str | tuple[str, str]]:
     ]
 
 
-def _show_reason(plugin: dict[str, Any], out: Output) -> None:
-    if plugin["error"]:
-        name = plugin["provider"] or plugin["distribution"]
-        out.line((f"{name}: ", "bold"), plugin["error"])
-        if plugin["fix"]:
-            out.line(f"  fix: {plugin['fix']}")
+def _show_reasons(plugins: Sequence[dict[str, Any]], out: Output) -> None:
+    """Each reason with those whom it concerns: a distribution may have many providers for want of one thing."""
+    by_error: dict[str, list[dict[str, Any]]] = {}
+    for plugin in plugins:
+        if plugin["error"]:
+            by_error.setdefault(plugin["error"], []).append(plugin)
+    for error, concerned in by_error.items():
+        names = [plugin["provider"] or plugin["distribution"] for plugin in concerned]
+        if len(concerned) == 1:
+            out.line((f"{names[0]}: ", "bold"), error)
+            if concerned[0]["fix"]:
+                out.line(f"  fix: {concerned[0]['fix']}")
+            continue
+        out.line((f"{count(len(concerned), 'provider')}: ", "bold"), error)
+        rows = [[f"  {name}", plugin["fix"]] for name, plugin in zip(names, concerned, strict=True)]
+        out.table(["  provider", "fix" if any(plugin["fix"] for plugin in concerned) else ""], rows)

@@ -110,7 +110,7 @@ def _show(provider: dict[str, Any], out: Output) -> None:
         out.line(f"  device {device['type']} {device['id']}: {description}")
     if provider["devices_error"]:
         out.line(("  its devices cannot be listed: ", "red"), provider["devices_error"])
-    if provider["options"]:
+    if provider["options"] and state == "available":
         rows = [[f"  {o['name']}", o["type"], _written(o["default"]), _meaning(o)] for o in provider["options"]]
         out.table(["  option", "type", "default", "meaning"], rows)
     out.line()

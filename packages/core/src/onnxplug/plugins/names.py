@@ -9,6 +9,8 @@ from onnxplug.plugins.switches import short
 
 CPU = "CPUExecutionProvider"
 ORACLE = "ReferenceExecutionProvider"
+BRIDGE = "OnnxRuntimeExecutionProvider"
+"""onnxruntime's CPU provider, which it calls as onnxplug calls its own."""
 
 _ONNXRUNTIME = (
     "NvTensorRTRTX Tensorrt CUDA MIGraphX OpenVINO Dnnl VitisAI QNN Nnapi VSINPU Js CoreML ACL Dml Rknpu WebNN WebGpu "
@@ -17,23 +19,30 @@ _ONNXRUNTIME = (
 ONNXRUNTIME_NAMES: tuple[str, ...] = tuple(f"{name}ExecutionProvider" for name in _ONNXRUNTIME.split())
 """What onnxruntime 1.31 knows, in its default priority."""
 
+_BRIDGED = (
+    "NvTensorRTRTX Tensorrt MIGraphX Dnnl VitisAI QNN Nnapi VSINPU CoreML ACL Dml Rknpu WebGpu Xnnpack CANN OnnxRuntime"
+)
 DISTRIBUTIONS = {
     CPU: "onnxplug-ep-cpu",
     "CUDAExecutionProvider": "onnxplug-ep-cuda",
     "OpenCLExecutionProvider": "onnxplug-ep-opencl",
     ORACLE: "onnxplug-ep-reference",
+    **{f"{name}ExecutionProvider": "onnxplug-ep-onnxruntime" for name in _BRIDGED.split()},
 }
 """What to install for the project's own providers."""
 
 _ACCELERATORS = (*ONNXRUNTIME_NAMES[:-1], "OpenCLExecutionProvider")
-_PRIORITY = {name: place for place, name in enumerate(_ACCELERATORS)}
+_BEHIND = (CPU, ORACLE, BRIDGE)
+"""The CPU provider, and those that results are compared with: a program that passes all available providers wants speed first."""
+_PRIORITY = {
+    **{name: place for place, name in enumerate(_ACCELERATORS)},
+    **{name: len(_ACCELERATORS) + 1 + place for place, name in enumerate(_BEHIND)},
+}
 
 
 def by_priority(names: Iterable[str]) -> list[str]:
     """Distinct names in default priority: accelerators as onnxruntime has them, ours it lacks, third parties by name,
-    CPU.
-
-    The reference oracle stands behind CPU: a program that passes all available providers wants speed first.
+    CPU and what stands behind it.
     """
     return sorted(set(names), key=_priority)
 
@@ -76,6 +85,4 @@ def similar(name: str, candidates: Collection[str]) -> str | None:
 
 
 def _priority(name: str) -> tuple[int, str]:
-    if name in (CPU, ORACLE):
-        return len(_ACCELERATORS) + 1 + (name == ORACLE), name
     return _PRIORITY.get(name, len(_ACCELERATORS)), name

@@ -18,7 +18,7 @@ nox.options.sessions = ["tests"]
 ROOT = Path(__file__).parent
 PACKAGES = [
     f"./packages/{name}"
-    for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda", "ep-opencl")
+    for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda", "ep-opencl", "ep-onnxruntime")
 ]
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
@@ -84,7 +84,7 @@ def conformance(session: nox.Session) -> None:
     session.install(*PACKAGES, TESTKIT, ONNXRUNTIME, "pillow")  # onnxruntime: an oracle; pillow: ImageDecoder
     held = [
         ["--ep", ep, "--waivers", str(ROOT / "packages" / f"ep-{ep}" / "conformance.toml")]
-        for ep in ("cpu", "reference")
+        for ep in ("cpu", "reference", "onnxruntime")
     ]
     for given in [session.posargs] if session.posargs else held:
         session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", *given)

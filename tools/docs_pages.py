@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from contract_page import contract_page, prose
-from onnxplug.contract import dump_options
+from onnxplug.contract import ProviderSpec, dump_options
 from onnxplug.plugins import switches
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -47,7 +47,9 @@ def options_page() -> str:
     ]
     own = (e for e in entry_points(group="onnxplug.providers") if e.dist and e.dist.name.startswith("onnxplug-ep-"))
     for entry in sorted(own, key=lambda e: e.name):
-        spec = entry.load().onnxplug_provider()
+        announced = entry.load().onnxplug_provider()
+        specs = [announced] if isinstance(announced, ProviderSpec) else announced
+        spec = next(each for each in specs if each.name == entry.name)
         space = "\n" if parts[-1].startswith("|") else ""  # behind a table
         parts += [f"{space}## {spec.name}\n", prose(inspect.getdoc(spec.options), spec.name)]
         fields = dataclasses.fields(spec.options)

@@ -31,6 +31,7 @@ IMPORTS = {
     "onnxplug-kernel-text": "onnxplug_kernel_text",
     "onnxplug-ep-cuda": "onnxplug_ep_cuda",
     "onnxplug-ep-opencl": "onnxplug_ep_opencl",
+    "onnxplug-ep-onnxruntime": "onnxplug_ep_onnxruntime",
     "onnxplug-testkit": "onnxplug_testkit",
 }
 

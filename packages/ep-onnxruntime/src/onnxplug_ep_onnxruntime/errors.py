@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from onnxplug.contract.errors import STATUS_ERRORS, RuntimeException
+from onnxplug.contract.errors import STATUS_ERRORS, Fail, RuntimeException
 
 _CLASSES = {each.__name__: each for each in STATUS_ERRORS}
+_OF_NODE = "Non-zero status code returned while running"
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
@@ -16,8 +17,8 @@ def text_of(error: BaseException) -> str:
 
 
 def translated(error: Exception, provider: str) -> Exception:
-    """The error as a run or a creation raises it; its class is RuntimeException where onnxruntime's is none of ours."""
+    """The error as a run or a creation raises it; where onnxruntime's class is none of ours, Fail for a node's and RuntimeException."""
     if isinstance(error, STATUS_ERRORS):
         return error
-    made = _CLASSES.get(type(error).__name__, RuntimeException)
+    made = _CLASSES.get(type(error).__name__, Fail if _OF_NODE in str(error) else RuntimeException)
     return made(f"{text_of(error)} (provider {provider})")

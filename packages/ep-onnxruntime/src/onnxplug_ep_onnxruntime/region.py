@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec, TensorType, element_of
+from onnxplug.contract import CompiledRegion, Fail, Region, RunContext, TensorSpec, TensorType, element_of
+from onnxplug.contract.errors import TERMINATED
 from onnxplug.contract.types import ELEMENT_CODES, ELEMENT_NAMES, numpy_dtype
 from onnxplug_ep_onnxruntime.errors import translated
 from onnxplug_ep_onnxruntime.packed import BITS, pack, unpack
@@ -30,11 +31,12 @@ class SessionRegion(CompiledRegion):
         self._device = module.OrtDevice(module.OrtDevice.cpu(), module.OrtDevice.default_memory(), 0)
         types = [v.type for v in (*region.inputs, *region.outputs)]
         self._objects = not all(isinstance(t, TensorType) and t.element != "string" for t in types)
-        self._bits = any(isinstance(t, TensorType) and t.element in BITS for t in types)
+        self._packed = any(isinstance(t, TensorType) and t.element in BITS for t in types)
+        self._bits = any(isinstance(t, TensorType) and t.dtype.isbuiltin != 1 for t in types)
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
         found = [specs.get(v.name) for v in (*self._inputs, *self._outputs)]
-        if self._objects or self._bits or not self._outputs or any(spec is None for spec in found):
+        if self._objects or self._packed or not self._outputs or any(spec is None for spec in found):
             return self
         return BoundRegion(self, [spec for spec in found if spec is not None])
 
@@ -42,7 +44,7 @@ class SessionRegion(CompiledRegion):
         if not self._outputs:
             return []
         options = self._module.RunOptions()
-        if self._objects:
+        if not self._bits:
             names = [v.name for v in self._outputs]
             feeds = {v.name: _object(x) for v, x in zip(self._inputs, inputs, strict=True)}
             results: list[Any] = self.guarded(context, options, lambda: self._session.run(names, feeds, options))
@@ -70,6 +72,8 @@ class SessionRegion(CompiledRegion):
                 watcher.start()
             return run()
         except Exception as error:
+            if context.cancelled():
+                raise Fail(TERMINATED) from error
             raise self.failure(error) from error
         finally:
             watcher.runs.pop(options, None)
@@ -128,7 +132,9 @@ class BoundRegion(CompiledRegion):
                 watcher.start()
             region._session.run_with_iobinding(binding.native, options)
         except Exception as error:
-            raise region.failure(error) from error
+            if context.cancelled():
+                raise Fail(TERMINATED) from error
+            return False  # a binding does not tell the class of its errors: the returning form has it raised again
         finally:
             watcher.runs.pop(options, None)
         self._idle.append(binding)

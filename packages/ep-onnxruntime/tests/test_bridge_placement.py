@@ -1,0 +1,202 @@
+"""What the bridge takes of a model, and what it says of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from bridge_models import CPU, OWN, PROVIDERS, model, one_node, open_session, owners, reasons, same
+from onnx import helper
+
+import onnxplug as ort
+from onnxplug.contract import Claim
+from onnxplug_ep_onnxruntime.sessions import Maker
+
+rng = np.random.default_rng(3)
+WEIGHTS = rng.standard_normal((64, 64)).astype(np.float32)
+LAYERS = """agraph (float[N, 64] x) => (float[N, 64] y) {
+    a = MatMul(x, w)
+    b = Relu(a)
+    c = MatMul(b, w)
+    y = Add(c, x)
+}"""
+
+
+def test_a_model_becomes_one_session_which_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    original = Maker._made
+    monkeypatch.setattr(Maker, "_made", lambda *given: made.append(1) or original(*given))
+    source = model(LAYERS, w=WEIGHTS)
+    with open_session(source) as session:
+        assert owners(session) == {OWN} and len(made) == 1
+        regions = session.explain().to_dict()["regions"]
+        assert len(regions) == 1 and regions[0]["name"].startswith("onnxruntime_")
+        for rows in (3, 1, 3, 0):
+            x = rng.standard_normal((rows, 64)).astype(np.float32)
+            with open_session(source, [CPU]) as ours:
+                same(session.run(None, {"x": x}), ours.run(None, {"x": x}))
+
+
+def test_weights_are_not_in_the_model_that_onnxruntime_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    original = Maker.session
+    monkeypatch.setattr(
+        Maker, "session", lambda self, m, c, **k: sizes.append((len(m), list(c))) or original(self, m, c, **k)
+    )
+    with open_session(model(LAYERS, w=WEIGHTS)):
+        ((size, constants),) = sizes
+        assert constants == ["w"] and size < 1000
+
+
+def test_asked_twice_it_answers_the_same_and_onnxruntime_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import logging
+
+    from onnxplug.contract import SessionContext
+    from onnxplug.graph import Schemas, build_graph
+    from onnxplug.graph.infer import infer_graph
+    from onnxplug.load import load_model
+    from onnxplug.place.partition import _Lookup
+    from onnxplug.plugins import create_instance, registry
+    from onnxplug.session.selection import session_provider
+
+    graph = build_graph(load_model(model(LAYERS, w=WEIGHTS)), Schemas())
+    infer_graph(graph)
+    instance = create_instance(registry.spec(OWN), {}, SessionContext(1, {}, logging.getLogger("test")))
+    lookup = _Lookup(session_provider(instance), {id(graph.nodes[1]): "AnotherExecutionProvider"})
+    made = []
+    original = Maker._made
+    monkeypatch.setattr(Maker, "_made", lambda *given: made.append(1) or original(*given))
+    answers: list[Any] = [list(instance.call("get_capability", graph=graph, kernels=lookup)) for _ in range(2)]
+    first, again = ([(type(a), [n.name for n in a.nodes]) for a in each] for each in answers)
+    assert first == again == [(Claim, ["MatMul_0"]), (Claim, ["MatMul_1", "Add_0"])] and len(made) == 2
+
+
+def test_what_it_does_not_take_is_told_with_the_reason() -> None:
+    feeds = {"x": np.array([0, 9], np.uint8), "s": np.array(0.1, np.float32), "t": np.array(0.01, np.float32)}
+    node = helper.make_node("QLinearSigmoid", ["x", "s", "", "t"], ["y"], name="q", domain="com.microsoft")
+    ends = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    graph = helper.make_graph([node], "g", ends, [helper.make_empty_tensor_value_info("y")])
+    source = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("com.microsoft", 1)], ir_version=8
+    ).SerializeToString()
+    with open_session(source) as session:
+        assert reasons(session) == {"q": "onnxruntime ends the process where a zero point is left out"}
+        assert session.run(None, feeds)[0].tolist() == [50, 71]
+
+
+def test_groups_around_what_it_does_not_take_are_convex() -> None:
+    source = model("""agraph (float[4, 4] x) => (float[4, 4] y) {
+        a = Exp(x)
+        b = Det(a)
+        c = com.microsoft.Inverse(a)
+        d = Add(c, b)
+        y = Mul(d, a)
+    }""")
+    providers = [("ReferenceExecutionProvider", {"memory": "host"}), OWN, CPU]
+    with open_session(source, providers) as session:
+        x = rng.standard_normal((4, 4)).astype(np.float32)
+        with open_session(source, [CPU]) as ours:
+            same(session.run(None, {"x": x}), ours.run(None, {"x": x}), rtol=1e-3)
+
+
+def test_constructs_are_taken_whole() -> None:
+    source = model(
+        """agraph (float[N] x, int64 trips, bool c) => (float[N] y, float[M, N] rows) {
+        keep = Constant<value = bool {1}>()
+        half = If(c) <
+            then_branch = yes () => (float[N] a) { a = Mul(x, factor) },
+            else_branch = no () => (float[N] b) { b = Identity(x) }
+        >
+        y, rows = Loop(trips, keep, half) <body = step (int64 i, bool go, float[N] v) => (bool go_on, float[N] next, float[N] row) {
+            go_on = Identity(go)
+            next = Add(v, x)
+            row = Exp(v)
+        }>
+    }""",
+        factor=np.array(0.5, np.float32),
+    )
+    with open_session(source) as session:
+        assert owners(session) == {OWN} and len(session.explain().to_dict()["regions"]) == 1
+        x = np.array([1, -2, 0], np.float32)
+        for condition, start in ((True, x / 2), (False, x)):
+            feeds = {"x": x, "trips": np.array(3), "c": np.array(condition)}
+            rows = np.exp(np.stack([start, start + x, start + 2 * x]))
+            same(session.run(None, feeds), [start + 3 * x, rows])
+
+
+def test_bodies_are_placed_where_a_construct_cannot_be_taken() -> None:
+    source = model("""agraph (uint8[N] x, float s, bool c) => (uint8[N] y) {
+        y = If(c) <
+            then_branch = yes () => (uint8[N] a) { a = Max(x, x) },
+            else_branch = no () => (uint8[N] b) { b = com.microsoft.QLinearSigmoid(x, s, , s) }
+        >
+    }""")
+    with open_session(source) as session:
+        assert sorted(session.placement().values()) == [CPU, OWN]
+        feeds = {"x": np.array([0, 20], np.uint8), "s": np.array(0.5, np.float32)}
+        assert session.run(None, {**feeds, "c": np.array(True)})[0].tolist() == [0, 20]
+        assert session.run(None, {**feeds, "c": np.array(False)})[0].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("data", ["float16", "bfloat16", "float8_e4m3fn", "int4", "uint4"])
+def test_elements_that_numpy_lacks_cross_as_bits(data: str) -> None:
+    dtype = np.dtype(data) if data == "float16" else np.dtype(getattr(ml_dtypes, data))
+    x = np.array([[-3, 5, 1], [0, 7, -8]] if data != "uint4" else [[3, 5, 1], [0, 15, 8]], np.float32)
+    source = model(
+        f"""agraph (float[A, B] x) => (float[A, B] y, {data.replace("_e4m3fn", "e4m3fn")}[A, B] z) {{
+        z = Cast<to = {dict(float16=10, bfloat16=16, float8_e4m3fn=17, uint4=21, int4=22)[data]}>(x)
+        y = Cast<to = 1>(z)
+    }}""",
+        21,
+    )
+    with open_session(source, graph_optimization_level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL) as session:
+        y, z = session.run(None, {"x": x})
+        assert z.dtype == dtype and owners(session) == {OWN}
+        same([y, z], [x.astype(dtype).astype(np.float32), x.astype(dtype)])
+    back = one_node("Cast", {"z": z}, 21, to=1)
+    with open_session(back) as session:
+        assert owners(session) == {OWN}
+        same(session.run(None, {"z": z}), [z.astype(np.float32)])
+
+
+def test_strings_and_sequences() -> None:
+    source = model(
+        """agraph (string[N] s, float[M] x) => (string[N] t, int64 n, seq(float[K]) parts) {
+        t = StringConcat(s, s)
+        parts = SplitToSequence<axis = 0>(x, two)
+        n = SequenceLength(parts)
+    }""",
+        20,
+        two=np.array(2),
+    )
+    with open_session(source) as session:
+        assert owners(session) == {OWN}
+        s, x = np.array(["a", "\u00e9\u4e2d", ""], object), np.arange(5, dtype=np.float32)
+        t, n, parts = session.run(None, {"s": s, "x": x})
+        assert t.tolist() == [a + a for a in s] and n == 3
+        same(parts, [x[:2], x[2:4], x[4:]])
+
+
+def test_results_of_open_length() -> None:
+    source = model("agraph (float[N] x) => (int64[1, M] y) { a = Relu(x) y = NonZero(a) }")
+    with open_session(source) as session:
+        assert owners(session) == {OWN}
+        for x in ([1, -1, 2], [-1, -1], [], [0, 3]):
+            array = np.array(x, np.float32)
+            same(session.run(None, {"x": array}), [np.flatnonzero(array > 0)[None]])
+
+
+def test_shared_with_a_provider_of_higher_priority_and_one_behind() -> None:
+    source = model(LAYERS, w=WEIGHTS)
+    x = rng.standard_normal((2, 64)).astype(np.float32)
+    with open_session(source, [CPU]) as ours:
+        want = ours.run(None, {"x": x})
+    with open_session(source, [CPU, OWN]) as session:
+        assert owners(session) == {CPU}
+        same(session.run(None, {"x": x}), want)
+    with open_session(source, PROVIDERS) as session:
+        same(session.run(None, {"x": x}), want)

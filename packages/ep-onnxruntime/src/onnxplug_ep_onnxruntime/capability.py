@@ -29,6 +29,8 @@ from onnxplug_ep_onnxruntime.sessions import Maker
 
 _UNKNOWN = frozenset({"complex64", "complex128", "float6e2m3", "float6e3m2"})
 """Elements that onnxruntime has no values of."""
+_VERSIONS = {"": 21, "ai.onnx.ml": 3}
+"""What the oldest onnxruntime that is taken knows: a model imports no later version unless a node is of one."""
 _ROUNDS = 100
 """How often a graph is divided anew before what is not settled is left to others."""
 
@@ -193,7 +195,7 @@ def _model(
 ) -> tuple[bytes, Mapping[str, ValueView]]:
     """The nodes as a model; where nobody reads a result, one is an output all the same, since a model has some."""
     last = [v for v in nodes[-1].outputs if v is not None][:1]
-    model, constants = onnx_model(graph, nodes, inputs, outputs or last, library.newest())
+    model, constants = onnx_model(graph, nodes, inputs, outputs or last, _VERSIONS)
     model.graph.name = "region"
     return model.SerializeToString(deterministic=True), constants
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxplug_ep_onnxruntime import options as o
+from onnxplug_ep_onnxruntime.library import CPU
 
 OWN = "OnnxRuntimeExecutionProvider"
 """onnxruntime's CPU provider, whose own name is that of onnxplug's."""
-CPU = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFin
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from onnxplug.contract import Unavailable
+from onnxplug.contract import EPFail, Unavailable
 
+CPU = "CPUExecutionProvider"
 _NATIVE = "onnxruntime.capi.onnxruntime_pybind11_state"
 _OLDEST = (1, 20)
 """The first version whose bindings take element types that NumPy does not have."""
@@ -93,12 +94,16 @@ def operators() -> Mapping[tuple[str, str], frozenset[int]]:
 
 
 @functools.cache
-def newest() -> Mapping[str, int]:
-    """By domain the newest version that onnxruntime takes models of, which is that of its newest kernel."""
-    found: dict[str, int] = {}
-    for kernel in native().get_all_opkernel_def():
-        found[kernel.domain] = max(found.get(kernel.domain, 1), kernel.version_range[0])
-    return found
+def kernels() -> Sequence[Any]:
+    """The kernels of onnxruntime's CPU provider. EPFail in builds that end the process when they are asked."""
+    module = native()
+    if hasattr(module, "get_registered_ep_kernel_defs"):
+        return list(module.get_registered_ep_kernel_defs(CPU))
+    if others := set(module.get_available_providers()) - {CPU, "AzureExecutionProvider"}:
+        raise EPFail(
+            f"onnxruntime {module.get_version_string()} cannot be asked for its kernels where it has {', '.join(others)}"
+        )
+    return [kernel for kernel in module.get_all_opkernel_def() if kernel.provider == CPU]
 
 
 def plugin_devices(path: str, name: str) -> Sequence[Any]:

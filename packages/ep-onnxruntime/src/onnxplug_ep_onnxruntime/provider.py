@@ -33,12 +33,13 @@ class BridgeProvider(ExecutionProvider):
         self._name = bridged.name
         self._maker = Maker(bridged, options, context)
         self._capability = Capability(self._maker, bridged.short)
+        self._registry = registry() if self._maker.is_cpu else None
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         return self._capability.answers(graph, kernels)
 
     def get_kernel_registry(self) -> KernelRegistry | None:
-        return registry() if self._maker.is_cpu else None
+        return self._registry
 
     def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
         try:

@@ -7,7 +7,6 @@ from typing import Any
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView
 from onnxplug_ep_onnxruntime import library
-from onnxplug_ep_onnxruntime.catalogue import CPU
 
 _INTERNAL = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 """Domains of what onnxruntime's optimizer writes."""
@@ -22,8 +21,8 @@ Range = tuple[str, str, int, int]
 def registry() -> KernelRegistry:
     """The kernels by schema versions. Where there are some for float32 and none for float16, onnxruntime casts, so that it takes both."""
     by_range: dict[Range, list[Types]] = {}
-    for kernel in library.native().get_all_opkernel_def():
-        if kernel.provider == CPU and kernel.domain not in _INTERNAL and (versions := _versions(kernel)):
+    for kernel in library.kernels():
+        if kernel.domain not in _INTERNAL and (versions := _versions(kernel)):
             types = {name: frozenset(kinds) for name, kinds in kernel.type_constraints.items()}
             _add(by_range.setdefault((kernel.domain, kernel.op_name, *versions), []), types)
     return KernelRegistry(

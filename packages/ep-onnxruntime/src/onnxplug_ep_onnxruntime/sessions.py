@@ -13,8 +13,10 @@ import numpy as np
 from onnxplug.contract import EPFail, SessionContext, ValueView, element_of
 from onnxplug.contract.types import ELEMENT_CODES
 from onnxplug_ep_onnxruntime import library
-from onnxplug_ep_onnxruntime.catalogue import CPU, Bridged
+from onnxplug_ep_onnxruntime.catalogue import Bridged
 from onnxplug_ep_onnxruntime.device import plugin_library
+from onnxplug_ep_onnxruntime.errors import text_of
+from onnxplug_ep_onnxruntime.library import CPU
 from onnxplug_ep_onnxruntime.options import BridgeOptions, OnnxRuntimeOptions
 
 RECORD = "session.record_ep_graph_assignment_info"
@@ -108,25 +110,21 @@ class Maker:
         ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
         graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "try", ends[:1], ends[1:])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8).SerializeToString()
-        try:
-            up = self.ep in self._made(model, {}, "disabled", self._handed_on).get_providers()
-        except Exception as error:
-            self._blame_options(model, error)
-            raise EPFail(f"{self.ep} does not start: {error}") from error
-        if not up:
-            raise EPFail(f"{self.ep} does not start; onnxruntime's own message says why (libraries it needs, a driver)")
-
-    def _blame_options(self, model: bytes, error: Exception) -> None:
-        """RuntimeError if the provider starts without the options it was given."""
-        if not self._handed_on:
+        why = self._why_down(model, self._handed_on)
+        if why is None:
             return
-        try:
-            up = self.ep in self._made(model, {}, "disabled", {}).get_providers()
-        except Exception:
-            return
-        if up:
+        if self._handed_on and self._why_down(model, {}) is None:
             given = ", ".join(f"{key}={value}" for key, value in self._handed_on.items())
-            raise RuntimeError(f"{self.ep} refuses its options {given}: {error}") from error
+            raise RuntimeError(f"{self.ep} does not take its options {given}: {why}")
+        raise EPFail(f"{self.ep} does not start: {why}")
+
+    def _why_down(self, model: bytes, options: Mapping[str, str]) -> str | None:
+        """Why the provider does not come up with these options, if it does not."""
+        try:
+            up = self.ep in self._made(model, {}, "disabled", options).get_providers()
+        except Exception as error:
+            return text_of(error)
+        return None if up else "onnxruntime says why on stderr (a library that it needs, a driver)"
 
 
 def _object(text: str) -> dict[str, str]:

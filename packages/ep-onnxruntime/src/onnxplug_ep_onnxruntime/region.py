@@ -109,17 +109,19 @@ class BoundRegion(CompiledRegion):
 
     def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
         region = self._region
-        arrays = [x if x is None or x.flags.c_contiguous else np.ascontiguousarray(x) for x in inputs]
-        arrays += outputs
-        if any(x is None or not x.flags.c_contiguous for x in arrays) or any(
-            x.shape != shape for x, shape in zip(inputs, self._shapes, strict=False)
-        ):
-            return False
         try:
             binding = self._idle.pop()
         except IndexError:
-            binding = _Binding(region, len(arrays))
-        for place, array in enumerate(arrays):
+            binding = _Binding(region, len(self._names))
+        copies = []
+        for place, array in enumerate((*inputs, *outputs)):
+            if array is None or array.shape != self._shapes[place]:
+                return False
+            if not array.flags.c_contiguous:
+                if place >= self._count:
+                    return False
+                array = np.ascontiguousarray(array)
+                copies.append(array)
             address = array.__array_interface__["data"][0]
             if binding.addresses[place] != address:
                 bind = binding.native.bind_input if place < self._count else binding.native.bind_output

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from bridge_models import CPU, OWN, PROVIDERS, model, one_node, open_session, owners, reasons, same
 from onnx import helper
@@ -142,23 +143,32 @@ def test_bodies_are_placed_where_a_construct_cannot_be_taken() -> None:
         assert session.run(None, {**feeds, "c": np.array(False)})[0].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("data", ["float16", "bfloat16", "float8_e4m3fn", "int4", "uint4"])
-def test_elements_that_numpy_lacks_cross_as_bits(data: str) -> None:
+@pytest.mark.parametrize(
+    ("data", "code", "wide"),
+    [
+        ("float16", 10, "float"),
+        ("bfloat16", 16, "float"),
+        ("float8_e4m3fn", 17, "float"),
+        ("uint4", 21, "int32"),
+        ("int4", 22, "int32"),
+    ],
+)
+def test_elements_that_numpy_lacks_cross_as_bits(data: str, code: int, wide: str) -> None:
     dtype = np.dtype(data) if data == "float16" else np.dtype(getattr(ml_dtypes, data))
-    x = np.array([[-3, 5, 1], [0, 7, -8]] if data != "uint4" else [[3, 5, 1], [0, 15, 8]], np.float32)
+    given, onnx_name = np.float32 if wide == "float" else np.int32, data.replace("_e4m3fn", "e4m3fn")
+    x = np.array([[3, 5, 1], [0, 15, 8]] if data == "uint4" else [[-3, 5, 1], [0, 7, -8]], given)
     source = model(
-        f"""agraph (float[A, B] x) => (float[A, B] y, {data.replace("_e4m3fn", "e4m3fn")}[A, B] z) {{
-        z = Cast<to = {dict(float16=10, bfloat16=16, float8_e4m3fn=17, uint4=21, int4=22)[data]}>(x)
-        y = Cast<to = 1>(z)
-    }}""",
+        f"""agraph ({wide}[A, B] x) => ({wide}[A, B] y, {onnx_name}[A, B] z) {{
+            z = Cast<to = {code}>(x)
+            y = Cast<to = {1 if wide == "float" else 6}>(z)
+        }}""",
         21,
     )
     with open_session(source, graph_optimization_level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL) as session:
         y, z = session.run(None, {"x": x})
         assert z.dtype == dtype and owners(session) == {OWN}
-        same([y, z], [x.astype(dtype).astype(np.float32), x.astype(dtype)])
-    back = one_node("Cast", {"z": z}, 21, to=1)
-    with open_session(back) as session:
+        same([y, z], [x, x.astype(dtype)])
+    with open_session(one_node("Cast", {"z": z}, 21, to=1)) as session:
         assert owners(session) == {OWN}
         same(session.run(None, {"z": z}), [z.astype(np.float32)])
 
@@ -200,3 +210,26 @@ def test_shared_with_a_provider_of_higher_priority_and_one_behind() -> None:
         same(session.run(None, {"x": x}), want)
     with open_session(source, PROVIDERS) as session:
         same(session.run(None, {"x": x}), want)
+
+
+def test_what_onnxruntime_computes_wrongly_is_left_to_others() -> None:
+    feeds = {"x": np.array(["a", "b"], object), "i": np.array([1, 0, 1])}
+    gather = helper.make_node("Gather", ["x", "i"], ["y"], name="g")
+    ends = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.STRING, ["N"]),
+        helper.make_tensor_value_info("i", onnx.TensorProto.INT64, ["M"]),
+    ]
+    graph = helper.make_graph([gather], "g", ends, [helper.make_empty_tensor_value_info("y")])
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8).SerializeToString()
+    with open_session(source) as session:
+        assert reasons(session) == {"g": "it gives empty strings"}
+        assert session.run(None, feeds)[0].tolist() == ["b", "a", "b"]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_is_less_exact_is_left_to_others_on_demand(exact: bool) -> None:
+    source = model("agraph (float[N] x) => (float[N] y) { a = Sigmoid(x) y = Exp(a) }")
+    with open_session(source, [(OWN, {"exact": str(exact)}), CPU]) as session:
+        assert owners(session) == ({OWN, CPU} if exact else {OWN})
+        x = rng.standard_normal(9).astype(np.float32)
+        same(session.run(None, {"x": x}), [np.exp(1 / (1 + np.exp(-x)))])

@@ -28,7 +28,7 @@ WANT = [np.sqrt(np.exp(X))]
 def test_options_are_typed_and_shown() -> None:
     with open_session(TWO, [(OWN, {"graph_optimization_level": "disabled"}), CPU]) as session:
         assert session.get_provider_options()[OWN] == {
-            "graph_optimization_level": "disabled", "library": "", "ep": "", "ep_options": "",
+            "graph_optimization_level": "disabled", "exact": "0", "library": "", "ep": "", "ep_options": "",
         }  # fmt: skip
         same(session.run(None, {"x": X}), WANT)
     for given, text in (

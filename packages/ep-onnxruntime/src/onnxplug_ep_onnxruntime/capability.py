@@ -101,11 +101,11 @@ class Capability:
         if (reason := next((r for v in values if (r := self._unfit(v))), None)) is not None:
             return reason
         if self._maker.is_cpu:
-            found = kernels.kernel_for(node)
-            if not isinstance(found, KernelDef):
-                return found.reason
-            if (reason := deviation(node)) is not None:
+            if (reason := deviation(node, self._maker.exact)) is not None:
                 return reason
+            found = kernels.kernel_for(node)
+            if not isinstance(found, KernelDef) and not node.subgraphs:
+                return found.reason
         inner = (self._refusal(n, kernels) for body in node.subgraphs.values() for n in body.nodes)
         return next((reason for reason in inner if reason is not None), None)
 

@@ -1,27 +1,187 @@
-"""What onnxruntime's CPU provider computes otherwise than ONNX's specification says, or not at all: such nodes are left to others."""
+"""What onnxruntime's CPU provider computes otherwise than ONNX's specification says, or does not compute though it has a kernel: such nodes
+are left to others. Found by the conformance kit with onnxruntime 1.31.
+
+Two kinds: what is wrong, or fails, is never taken; what is only less exact than the kit asks for, or differs for NaN, zeros with a sign and
+numbers that overflow, is taken unless option ``exact`` is set.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from onnxplug.contract import NodeView
+from onnxplug.contract import NodeView, TensorType
 
-Rule = Callable[[NodeView], str | None]
+Operator = tuple[str, str]
+Kinds = tuple[str | None, frozenset[str], str]
+"""A type constraint, the types of it that are not taken, and the reason. No constraint: the operator as a whole."""
+_MS = "com.microsoft"
 
 
-def deviation(node: NodeView) -> str | None:
+def _tensors(*elements: str) -> frozenset[str]:
+    return frozenset(f"tensor({element})" for element in elements)
+
+
+_FLOATS = _tensors("float", "double", "float16", "bfloat16")
+_FLOAT8 = _tensors("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0")
+_NO_DOUBLE = "its kernel of double raises that it is not supported yet"
+
+_WRONG: Mapping[Operator, Kinds] = {
+    ("", "ConstantOfShape"): ("T2", _FLOAT8, "its kernel refuses values of float8"),
+    ("", "GRU"): ("T", _tensors("double"), _NO_DOUBLE),
+    ("", "Gather"): ("T", _tensors("string"), "it gives empty strings"),
+    ("", "LSTM"): ("T", _tensors("double"), _NO_DOUBLE),
+    ("", "Mod"): ("T", _tensors("uint64"), "it computes uint64 as a number with sign"),
+    (_MS, "AttnLSTM"): ("T", _tensors("double"), _NO_DOUBLE),
+    (_MS, "LinearAttention"): ("S", _tensors("bfloat16"), "its kernel takes a state of bfloat16 for float32"),
+    (_MS, "MoE"): ("T", _tensors("float16"), "its results in float16 are wrong"),
+    (_MS, "SparseAttention"): (None, frozenset(), "it wants the present keys and values in the memory of the past ones"),
+    (_MS, "UnfoldTensor"): (
+        "T", _tensors("bfloat16", "bool", "float16", "int16", "int8", "string", "uint16", "uint32", "uint64", "uint8"),
+        "its kernel is for float, double, int32 and int64 only",
+    ),
+}  # fmt: skip
+
+_ROUGH = "it is less exact than onnxplug asks for"
+_NAN = "NaN among the elements may not be the result"
+_INEXACT: Mapping[Operator, Kinds] = {
+    ("", "Cos"): ("T", _tensors("double"), _ROUGH),
+    ("", "DFT"): (None, frozenset(), _ROUGH),
+    ("", "Elu"): ("T", _FLOATS, _ROUGH),
+    ("", "ReduceL1"): ("T", _tensors("float", "float16", "int64"), "sums are rough, those of int64 beyond 2**53 inexact"),
+    ("", "ReduceMax"): ("T", _FLOATS, _NAN),
+    ("", "ReduceMin"): ("T", _FLOATS, _NAN),
+    ("", "ReduceProd"): ("T", _tensors("int32"), "products that overflow are clipped"),
+    ("", "ReduceSum"): ("T", _tensors("int64"), "sums beyond 2**53 are inexact"),
+    ("", "STFT"): (None, frozenset(), _ROUGH),
+    ("", "Selu"): ("T", _FLOATS, _ROUGH),
+    ("", "Shrink"): ("T", _tensors("double"), "double is computed in float32"),
+    ("", "Sigmoid"): ("T", _FLOATS, _ROUGH),
+    ("", "Sign"): ("T", _FLOATS, "NaN becomes zero"),
+    ("", "Where"): ("T", _FLOATS, "-0.0 becomes 0.0"),
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): (
+        None, frozenset(), "classes are chosen otherwise where two have votes, and where one has none",
+    ),
+    (_MS, "DynamicQuantizeLSTM"): (None, frozenset(), "its results change with the number of threads"),
+}  # fmt: skip
+
+
+def not_taken(operator: Operator, exact: bool) -> list[Kinds]:
+    """The types of an operator that are not taken."""
+    tables = (_WRONG, _INEXACT) if exact else (_WRONG,)
+    return [table[operator] for table in tables if operator in table]
+
+
+def deviation(node: NodeView, exact: bool) -> str | None:
     """What onnxruntime makes of a node that ONNX does not, None where they agree."""
-    rule = _RULES.get((node.domain, node.op_type))
-    return None if rule is None else rule(node)
+    for constraint, kinds, reason in not_taken((node.domain, node.op_type), exact):
+        if constraint is None or node.constraint_types.get(constraint) in kinds:
+            return reason
+    rules = (_RULES, _EXACT_RULES) if exact else (_RULES,)
+    for table in rules:
+        rule = table.get((node.domain, node.op_type))
+        if rule is not None and (said := rule(node)) is not None:
+            return said
+    return None
 
 
-def _without_zero_points(node: NodeView) -> str | None:
-    """onnxruntime 1.31 looks for an operand that is not there, by an assertion."""
-    given = len(node.inputs) > 4 and all(value is not None for value in node.inputs)
-    return None if given else "onnxruntime ends the process where a zero point is left out"
+def _given(node: NodeView, index: int) -> bool:
+    return index < len(node.inputs) and node.inputs[index] is not None
 
 
-_RULES: Mapping[tuple[str, str], Rule] = {
-    ("com.microsoft", "QLinearLeakyRelu"): _without_zero_points,
-    ("com.microsoft", "QLinearSigmoid"): _without_zero_points,
+def _element(node: NodeView, index: int) -> str:
+    value = node.inputs[index] if _given(node, index) else None
+    return value.type.element if value is not None and isinstance(value.type, TensorType) else ""
+
+
+def _unless(legal: Callable[[NodeView], bool], reason: str) -> Callable[[NodeView], str | None]:
+    return lambda node: None if legal(node) else reason
+
+
+def _if_given(index: int, reason: str) -> Callable[[NodeView], str | None]:
+    return lambda node: reason if _given(node, index) else None
+
+
+def _attribute(node: NodeView, name: str, default: Any) -> Any:
+    return node.attributes.get(name, default)
+
+
+def _cast(node: NodeView) -> str | None:
+    to = _attribute(node, "to", 1)
+    if to in (21, 22, 25, 26) and f"tensor({_element(node, 0)})" in _FLOATS:
+        return "fractions are rounded, not cut off, and what is out of range wraps"
+    return None if _attribute(node, "saturate", 1) else "saturate is taken for 1 in part of the elements"
+
+
+def _quantize(node: NodeView) -> str | None:
+    if not _attribute(node, "saturate", 1):
+        return "saturate is taken for 1"
+    return (
+        None if _element(node, 0) == _element(node, 1) else "its kernel takes the scale for a value of the input's type"
+    )
+
+
+def _mod(node: NodeView) -> str | None:
+    is_float = node.constraint_types.get("T") in _FLOATS
+    return "fmod is taken for 1" if is_float and not _attribute(node, "fmod", 0) else None
+
+
+def _one_zero_point(node: NodeView) -> bool:
+    value = node.inputs[3] if _given(node, 3) else None
+    return value is None or value.shape in ((), (1,))
+
+
+def _trained(node: NodeView) -> str | None:
+    mode = node.inputs[2] if _given(node, 2) else None
+    fixed = mode is None or (mode.constant is not None and not mode.constant.any())
+    return None if fixed else "it draws other random numbers"
+
+
+_NO_ZERO_POINT = _unless(
+    lambda node: len(node.inputs) > 4 and all(v is not None for v in node.inputs),
+    "onnxruntime ends the process where a zero point is left out",
+)
+_IN_FLOAT = _unless(lambda node: _attribute(node, "output_datatype", 1) != 11, "double is computed in float32")
+_RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {
+    ("", "Attention"): _unless(
+        lambda node: not (_given(node, 3) and _given(node, 6)),
+        "a mask beside lengths of the keys is refused if it is shorter",
+    ),
+    ("", "BlackmanWindow"): _IN_FLOAT,
+    ("", "Cast"): _cast,
+    ("", "ConvInteger"): _unless(_one_zero_point, "zero points of channels are refused"),
+    ("", "HammingWindow"): _IN_FLOAT,
+    ("", "HannWindow"): _IN_FLOAT,
+    ("", "LRN"): _unless(
+        lambda node: len((node.inputs[0] and node.inputs[0].shape) or ()) == 4,
+        "inputs of other than 4 dimensions are refused",
+    ),
+    ("", "MaxUnpool"): _if_given(2, "elements go elsewhere where the output's shape is given"),
+    ("", "Mod"): _mod,
+    ("", "QuantizeLinear"): _quantize,
+    ("", "Resize"): _unless(
+        lambda node: (
+            not _given(node, 1)
+            or _attribute(node, "coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize"
+            or _element(node, 1) == "float"
+        ),
+        "a region in another type than float32 is refused",
+    ),
+    (_MS, "ConvTransposeWithDynamicPads"): _unless(
+        lambda node: _given(node, 2), "pads are wanted, though they are optional"
+    ),
+    (_MS, "GroupQueryAttention"): _unless(
+        lambda node: not any(_given(node, index) for index in range(14, len(node.inputs))),
+        "weights of norms are refused",
+    ),
+    (_MS, "MoE"): _unless(
+        lambda node: not _given(node, 6) and not _attribute(node, "use_sparse_mixer", 0),
+        "a third layer is refused, and use_sparse_mixer ignored",
+    ),
+    (_MS, "MultiHeadAttention"): _unless(
+        lambda node: _given(node, 1) and _given(node, 2), "keys or values packed with others are refused"
+    ),
+    (_MS, "QLinearLeakyRelu"): _NO_ZERO_POINT,
+    (_MS, "QLinearSigmoid"): _NO_ZERO_POINT,
 }
+_EXACT_RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {("", "Dropout"): _trained}

@@ -86,11 +86,31 @@ def offered(found: Wheel) -> Sequence[str]:
 
 @functools.cache
 def operators() -> Mapping[tuple[str, str], frozenset[int]]:
-    """The operators that onnxruntime knows, (domain, operator) -> since-versions."""
+    """The operators that onnxruntime takes, (domain, operator) -> since-versions. Those of a version of ONNX that is not released yet are
+    not among them, though it has schemas and kernels."""
+    schemas = native().get_all_operator_schema()
+    released = next(v for v in sorted({s.since_version for s in schemas if not s.domain}, reverse=True) if _is_taken(v))
     found: dict[tuple[str, str], set[int]] = {}
-    for schema in native().get_all_operator_schema():
-        found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
+    for schema in schemas:
+        if schema.domain or schema.since_version <= released:
+            found.setdefault((schema.domain, schema.name), set()).add(schema.since_version)
     return {key: frozenset(versions) for key, versions in found.items()}
+
+
+def _is_taken(version: int) -> bool:
+    """Whether onnxruntime takes models of this version of ONNX's operators."""
+    from onnx import TensorProto, helper
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "version", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    settings = native().SessionOptions()
+    settings.log_severity_level = 4
+    try:
+        native().InferenceSession(settings, model.SerializeToString(), False, False)
+    except Exception:
+        return False
+    return True
 
 
 @functools.cache

@@ -39,6 +39,10 @@ class BridgeOptions:
 class OnnxRuntimeOptions(BridgeOptions):
     """onnxruntime's own CPU provider; or, with ``library``, any provider that a plugin library brings."""
 
+    exact: bool = option(
+        False,
+        "leave to others also what onnxruntime computes less exactly, or otherwise for NaN and overflow, than ONNX says",
+    )
     library: str = option("", "path of a library with a plugin provider of onnxruntime's; empty: onnxruntime's CPU")
     ep: str = option("", "name of the provider in that library; empty: the only one that the library brings")
     ep_options: str = option("", 'options of the provider in that library as a JSON object: {"device_type": "CPU"}')

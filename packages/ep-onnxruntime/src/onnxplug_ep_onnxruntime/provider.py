@@ -33,7 +33,7 @@ class BridgeProvider(ExecutionProvider):
         self._name = bridged.name
         self._maker = Maker(bridged, options, context)
         self._capability = Capability(self._maker, bridged.short)
-        self._registry = registry() if self._maker.is_cpu else None
+        self._registry = registry(self._maker.exact) if self._maker.is_cpu else None
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
         return self._capability.answers(graph, kernels)

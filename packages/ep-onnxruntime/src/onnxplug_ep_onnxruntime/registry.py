@@ -7,9 +7,30 @@ from typing import Any
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView
 from onnxplug_ep_onnxruntime import library
+from onnxplug_ep_onnxruntime.deviations import Operator, not_taken
 
 _INTERNAL = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 """Domains of what onnxruntime's optimizer writes."""
+_OTHERS = frozenset(
+    {
+        "MemcpyFromHost",
+        "MemcpyToHost",
+        "If",
+        "Loop",
+        "Scan",
+        "BeamSearch",
+        "GreedySearch",
+        "Sampling",
+        "WhisperBeamSearch",
+    }
+)
+"""Copies that onnxruntime inserts; and operators on graphs, which are taken if their bodies are."""
+_FOREIGN = ("optional(", "sparse_tensor(", "map(", "seq(map(", "tensor(complex", "seq(tensor(complex")
+"""Beginnings of types whose values cannot be handed to onnxruntime, or had from it."""
+_HALF_SINCE = 7
+"""Casts that onnxruntime inserts are of this opset or later."""
+_NO_HALF = frozenset({"MeanVarianceNormalization", "MelWeightMatrix", "RandomNormal", "RandomUniform", "TreeEnsemble"})
+"""Operators without an operand to cast, or made of others that are not cast together."""
 _FLOAT, _HALF = "tensor(float)", "tensor(float16)"
 _OPEN = 2**31 - 1
 
@@ -18,20 +39,24 @@ Range = tuple[str, str, int, int]
 
 
 @functools.cache
-def registry() -> KernelRegistry:
+def registry(exact: bool) -> KernelRegistry:
     """The kernels by schema versions. Where there are some for float32 and none for float16, onnxruntime casts, so that it takes both."""
     by_range: dict[Range, list[Types]] = {}
     for kernel in library.kernels():
-        if kernel.domain not in _INTERNAL and (versions := _versions(kernel)):
-            types = {name: frozenset(kinds) for name, kinds in kernel.type_constraints.items()}
+        if kernel.domain in _INTERNAL or kernel.op_name in _OTHERS or (versions := _versions(kernel)) is None:
+            continue
+        types = _handed({name: frozenset(kinds) for name, kinds in kernel.type_constraints.items()})
+        if all(types.values()):
             _add(by_range.setdefault((kernel.domain, kernel.op_name, *versions), []), types)
-    return KernelRegistry(
-        KernelDef(domain, op_type, since, never, until=until, types=types)
-        for (domain, op_type, since, until), kinds in by_range.items()
-        for types in (
-            kinds if any(_HALF in some for each in kinds for some in each.values()) else map(_with_half, kinds)
-        )
-    )
+    found = KernelRegistry()
+    for (domain, op_type, since, until), kinds in by_range.items():
+        casts = since >= _HALF_SINCE or domain != ""
+        if casts and op_type not in _NO_HALF and not any(_HALF in some for each in kinds for some in each.values()):
+            kinds = [_with_half(types) for types in kinds]
+        for types in kinds:
+            if _without((domain, op_type), types, exact):
+                found.add(KernelDef(domain, op_type, since, never, until=until, types=types))
+    return found
 
 
 def never(node: NodeView) -> Kernel:
@@ -48,8 +73,26 @@ def _versions(kernel: Any) -> tuple[int, int] | None:
     return (min(versions), max(versions)) if versions else None
 
 
+def _handed(types: Types) -> Types:
+    """The types of values that onnxruntime can be given and asked for."""
+    types = {name: frozenset(k for k in kinds if not k.startswith(_FOREIGN)) for name, kinds in types.items()}
+    if "S" in types and "T" in types and any(kind.startswith("seq(") for kind in types["S"]):
+        types["S"] &= {f"seq({kind})" for kind in types["T"]}
+    return types
+
+
 def _with_half(types: Types) -> Types:
     return {name: kinds | {_HALF} if _FLOAT in kinds else kinds for name, kinds in types.items()}
+
+
+def _without(operator: Operator, types: Types, exact: bool) -> bool:
+    """Take out the types that are not taken; whether anything is left."""
+    for constraint, kinds, _ in not_taken(operator, exact):
+        if constraint is None:
+            return False
+        if constraint in types:
+            types[constraint] -= kinds
+    return all(types.values())
 
 
 def _add(known: list[Types], types: Types) -> None:

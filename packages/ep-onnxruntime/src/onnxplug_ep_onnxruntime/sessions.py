@@ -43,6 +43,7 @@ class Maker:
         self._level = options.graph_optimization_level
         self._devices: Sequence[Any] | None = None
         self._handed_on = options.handed_on()
+        self.exact = isinstance(options, OnnxRuntimeOptions) and options.exact
         if isinstance(options, OnnxRuntimeOptions):
             self._handed_on = _object(options.ep_options)
             if options.library:

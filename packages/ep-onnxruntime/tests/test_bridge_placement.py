@@ -233,3 +233,20 @@ def test_what_is_less_exact_is_left_to_others_on_demand(exact: bool) -> None:
         assert owners(session) == ({OWN, CPU} if exact else {OWN})
         x = rng.standard_normal(9).astype(np.float32)
         same(session.run(None, {"x": x}), [np.exp(1 / (1 + np.exp(-x)))])
+
+
+def test_weights_of_few_bits() -> None:
+    weights = rng.integers(0, 16, (128, 96)).astype(ml_dtypes.uint4)
+    source = model(
+        """agraph (float[N, 128] x) => (float[N, 96] y) {
+            d = DequantizeLinear(w, s)
+            y = MatMul(x, d)
+        }""",
+        21,
+        w=weights,
+        s=np.array(0.25, np.float32),
+    )
+    with open_session(source, [(OWN, {"exact": "1"}), CPU]) as session:
+        assert owners(session) == {OWN}
+        x = rng.standard_normal((2, 128)).astype(np.float32)
+        same(session.run(None, {"x": x}), [x @ (weights.astype(np.float32) / 4)], rtol=1e-4)

@@ -56,11 +56,12 @@ class Capability:
 
     def answers(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
         """A claim or a reason for each node."""
-        refused = {n.name: reason for n in graph.nodes if (reason := self._refusal(n, kernels)) is not None}
+        offered = {node.name: node for node in graph.nodes if kernels.owner(node) is None}
+        refused = {name: why for name, node in offered.items() if (why := self._refusal(node, kernels)) is not None}
         groups: list[list[NodeView]] = []
 
         def free(node: NodeView) -> bool:
-            return node.name not in refused and kernels.owner(node) is None
+            return node.name in offered and node.name not in refused
 
         for _ in range(_ROUNDS):
             groups = convex_groups(graph, free)

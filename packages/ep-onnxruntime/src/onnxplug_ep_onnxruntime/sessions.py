@@ -21,7 +21,9 @@ from onnxplug_ep_onnxruntime.options import BridgeOptions, OnnxRuntimeOptions
 
 RECORD = "session.record_ep_graph_assignment_info"
 _SPINNING = "session.intra_op.allow_spinning"
-_HANDED_ON = ("session.intra_op.", "session.set_denormal_as_zero", "session.x64quantprecision", "mlas.")
+_FEW_BITS = "session.qdq_matmulnbits_accuracy_level"
+"""How products with weights of few bits are computed: 1 in float32, onnxruntime's default of 4 with factors rounded to bytes."""
+_HANDED_ON = ("session.intra_op.", "session.qdq", "session.set_denormal_as_zero", "session.x64quantprecision", "mlas.")
 """Beginnings of the config entries of a session that hold for onnxruntime's too, beside those of the provider itself."""
 _FATAL = 4
 """What fails is raised; onnxruntime is not to print it as well."""
@@ -77,7 +79,8 @@ class Maker:
         settings.graph_optimization_level = getattr(self.module.GraphOptimizationLevel, f"ORT_{name}")
         if self.ep == "DmlExecutionProvider":
             settings.enable_mem_pattern = False  # which it demands
-        for key, value in {_SPINNING: "0", **self._context.config}.items():
+        preset = {_SPINNING: "0"} | ({_FEW_BITS: "1"} if self.exact else {})
+        for key, value in {**preset, **self._context.config}.items():
             if key.startswith(_HANDED_ON) or (self._keys and key.startswith(self._keys)):
                 settings.add_session_config_entry(key, value)
         if not self.is_cpu:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 SMALL = 4096
 """Bytes up to which a constant lies in the model: shapes, axes and such, which readers look at before they load what is large."""
+_SHARED = frozenset({"string", "int4", "uint4", "int2", "uint2", "float4e2m1", "float6e2m3", "float6e3m2"})
+"""Elements that share bytes in a model, or have none of fixed number: such constants lie in it whatever their size."""
 IR_VERSION = 10
 LOCATION = "constants"
 
@@ -112,7 +114,7 @@ def _reads(node: NodeView) -> Iterator[ValueView]:
 
 def _is_large(value: ValueView) -> bool:
     type_ = value.type
-    if not isinstance(type_, TensorType) or type_.static_shape is None or type_.element == "string":
+    if not isinstance(type_, TensorType) or type_.static_shape is None or type_.element in _SHARED:
         return False
     return math.prod(type_.static_shape) * type_.dtype.itemsize > SMALL
 

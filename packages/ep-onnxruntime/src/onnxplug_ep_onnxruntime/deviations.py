@@ -24,12 +24,16 @@ def _tensors(*elements: str) -> frozenset[str]:
 
 _FLOATS = _tensors("float", "double", "float16", "bfloat16")
 _FLOAT8 = _tensors("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0")
+_IN_FLOAT = "double is computed in float32"
 _NO_DOUBLE = "its kernel of double raises that it is not supported yet"
 
 _WRONG: Mapping[Operator, Kinds] = {
+    ("", "BlackmanWindow"): ("T2", _tensors("double"), _IN_FLOAT),
     ("", "ConstantOfShape"): ("T2", _FLOAT8, "its kernel refuses values of float8"),
     ("", "GRU"): ("T", _tensors("double"), _NO_DOUBLE),
     ("", "Gather"): ("T", _tensors("string"), "it gives empty strings"),
+    ("", "HammingWindow"): ("T2", _tensors("double"), _IN_FLOAT),
+    ("", "HannWindow"): ("T2", _tensors("double"), _IN_FLOAT),
     ("", "LSTM"): ("T", _tensors("double"), _NO_DOUBLE),
     ("", "Mod"): ("T", _tensors("uint64"), "it computes uint64 as a number with sign"),
     (_MS, "AttnLSTM"): ("T", _tensors("double"), _NO_DOUBLE),
@@ -43,19 +47,19 @@ _WRONG: Mapping[Operator, Kinds] = {
 }  # fmt: skip
 
 _ROUGH = "it is less exact than onnxplug asks for"
-_NAN = "NaN among the elements may not be the result"
+_NAN = "NaN among the elements may not be the result, and over no elements of bool there is none"
 _INEXACT: Mapping[Operator, Kinds] = {
     ("", "Cos"): ("T", _tensors("double"), _ROUGH),
     ("", "DFT"): (None, frozenset(), _ROUGH),
     ("", "Elu"): ("T", _FLOATS, _ROUGH),
     ("", "ReduceL1"): ("T", _tensors("float", "float16", "int64"), "sums are rough, those of int64 beyond 2**53 inexact"),
-    ("", "ReduceMax"): ("T", _FLOATS, _NAN),
-    ("", "ReduceMin"): ("T", _FLOATS, _NAN),
+    ("", "ReduceMax"): ("T", _FLOATS | _tensors("bool"), _NAN),
+    ("", "ReduceMin"): ("T", _FLOATS | _tensors("bool"), _NAN),
     ("", "ReduceProd"): ("T", _tensors("int32"), "products that overflow are clipped"),
     ("", "ReduceSum"): ("T", _tensors("int64"), "sums beyond 2**53 are inexact"),
     ("", "STFT"): (None, frozenset(), _ROUGH),
     ("", "Selu"): ("T", _FLOATS, _ROUGH),
-    ("", "Shrink"): ("T", _tensors("double"), "double is computed in float32"),
+    ("", "Shrink"): ("T", _tensors("double"), _IN_FLOAT),
     ("", "Sigmoid"): ("T", _FLOATS, _ROUGH),
     ("", "Sign"): ("T", _FLOATS, "NaN becomes zero"),
     ("", "Where"): ("T", _FLOATS, "-0.0 becomes 0.0"),
@@ -108,7 +112,7 @@ def _attribute(node: NodeView, name: str, default: Any) -> Any:
 
 def _cast(node: NodeView) -> str | None:
     to = _attribute(node, "to", 1)
-    if to in (21, 22, 25, 26) and f"tensor({_element(node, 0)})" in _FLOATS:
+    if to in (21, 22, 25, 26) and f"tensor({_element(node, 0)})" in _FLOATS | _FLOAT8:
         return "fractions are rounded, not cut off, and what is out of range wraps"
     return None if _attribute(node, "saturate", 1) else "saturate is taken for 1 in part of the elements"
 
@@ -141,17 +145,13 @@ _NO_ZERO_POINT = _unless(
     lambda node: len(node.inputs) > 4 and all(v is not None for v in node.inputs),
     "onnxruntime ends the process where a zero point is left out",
 )
-_IN_FLOAT = _unless(lambda node: _attribute(node, "output_datatype", 1) != 11, "double is computed in float32")
 _RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {
     ("", "Attention"): _unless(
         lambda node: not (_given(node, 3) and _given(node, 6)),
         "a mask beside lengths of the keys is refused if it is shorter",
     ),
-    ("", "BlackmanWindow"): _IN_FLOAT,
     ("", "Cast"): _cast,
     ("", "ConvInteger"): _unless(_one_zero_point, "zero points of channels are refused"),
-    ("", "HammingWindow"): _IN_FLOAT,
-    ("", "HannWindow"): _IN_FLOAT,
     ("", "LRN"): _unless(
         lambda node: len((node.inputs[0] and node.inputs[0].shape) or ()) == 4,
         "inputs of other than 4 dimensions are refused",

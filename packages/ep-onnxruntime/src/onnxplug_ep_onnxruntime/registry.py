@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 from onnxplug.contract import Kernel, KernelDef, KernelRegistry, NodeView
@@ -31,7 +32,16 @@ _HALF_SINCE = 7
 """Casts that onnxruntime inserts are of this opset or later."""
 _NO_HALF = frozenset({"MeanVarianceNormalization", "MelWeightMatrix", "RandomNormal", "RandomUniform", "TreeEnsemble"})
 """Operators without an operand to cast, or made of others that are not cast together."""
+_WIDTHS = frozenset({"tensor(double)", "tensor(float16)", "tensor(bfloat16)"})
+_UNTRIED: Mapping[Operator, Mapping[str, frozenset[str]]] = {
+    ("", "SimplifiedLayerNormalization"): {"T": _WIDTHS, "V": _WIDTHS},
+    ("com.microsoft", "MultiHeadAttention"): {"QK": frozenset({"tensor(bfloat16)"})},
+    ("com.microsoft", "QMoE"): {"T4": frozenset({"tensor(float)"})},
+}
+"""Types, by constraint, for which the conformance kit has no trial: they are not claimed."""
 _FLOAT, _HALF = "tensor(float)", "tensor(float16)"
+_FLOATS = _WIDTHS | {_FLOAT}
+"""What a constraint that kernels leave open is taken to be: of those looked at here all are of floating-point numbers."""
 _OPEN = 2**31 - 1
 
 Types = dict[str, frozenset[str]]
@@ -76,7 +86,9 @@ def _versions(kernel: Any) -> tuple[int, int] | None:
 def _handed(types: Types) -> Types:
     """The types of values that onnxruntime can be given and asked for."""
     types = {name: frozenset(k for k in kinds if not k.startswith(_FOREIGN)) for name, kinds in types.items()}
-    if "S" in types and "T" in types and any(kind.startswith("seq(") for kind in types["S"]):
+    if any(kind.startswith("seq(") for kind in types.get("S", ())):
+        elements = frozenset(kind[len("seq(") : -1] for kind in types["S"])
+        types["T"] = types.get("T", elements) & elements
         types["S"] &= {f"seq({kind})" for kind in types["T"]}
     return types
 
@@ -90,8 +102,9 @@ def _without(operator: Operator, types: Types, exact: bool) -> bool:
     for constraint, kinds, _ in not_taken(operator, exact):
         if constraint is None:
             return False
-        if constraint in types:
-            types[constraint] -= kinds
+        types[constraint] = types.get(constraint, _FLOATS) - kinds
+    for constraint, kinds in _UNTRIED.get(operator, {}).items():
+        types[constraint] = types.get(constraint, _FLOATS) - kinds
     return all(types.values())
 
 

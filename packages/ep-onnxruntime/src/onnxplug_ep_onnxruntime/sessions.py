@@ -23,6 +23,8 @@ RECORD = "session.record_ep_graph_assignment_info"
 _SPINNING = "session.intra_op.allow_spinning"
 _FEW_BITS = "session.qdq_matmulnbits_accuracy_level"
 """How products with weights of few bits are computed: 1 in float32, onnxruntime's default of 4 with factors rounded to bytes."""
+_WRONG_FUSIONS = {"LayerNormFusion"}
+"""Passes that join nodes to an operator which computes something else: a fourth power for a square."""
 _HANDED_ON = ("session.intra_op.", "session.qdq", "session.set_denormal_as_zero", "session.x64quantprecision", "mlas.")
 """Beginnings of the config entries of a session that hold for onnxruntime's too, beside those of the provider itself."""
 _FATAL = 4
@@ -94,7 +96,7 @@ class Maker:
         if self._devices is not None:
             made.initialize_session([], [], set())
         else:
-            made.initialize_session([self.ep], [dict(options)], set())
+            made.initialize_session([self.ep], [dict(options)], _WRONG_FUSIONS if self.exact else set())
         return made
 
     def _of_library(self, path: str, ep: str) -> tuple[str, Sequence[Any]]:

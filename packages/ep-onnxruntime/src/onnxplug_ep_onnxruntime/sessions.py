@@ -23,7 +23,7 @@ RECORD = "session.record_ep_graph_assignment_info"
 _SPINNING = "session.intra_op.allow_spinning"
 _FEW_BITS = "session.qdq_matmulnbits_accuracy_level"
 """How products with weights of few bits are computed: 1 in float32, onnxruntime's default of 4 with factors rounded to bytes."""
-_WRONG_FUSIONS = {"LayerNormFusion"}
+_WRONG_FUSIONS = {"LayerNormFusionL1", "LayerNormFusionL2"}
 """Passes that join nodes to an operator which computes something else: a fourth power for a square."""
 _HANDED_ON = ("session.intra_op.", "session.qdq", "session.set_denormal_as_zero", "session.x64quantprecision", "mlas.")
 """Beginnings of the config entries of a session that hold for onnxruntime's too, beside those of the provider itself."""

@@ -115,15 +115,11 @@ class Capability:
         type_ = value.type
         if type_ is None:
             return f"the type of {value.name} is not known"
-        if isinstance(type_, TensorType) and type_.element not in _UNKNOWN:
-            return (
-                None
-                if self._maker.is_cpu or type_.element != "string"
-                else f"{type_} is for onnxruntime's CPU provider only"
-            )
-        if _is_list(type_):
-            return None if self._maker.is_cpu else f"{type_} is for onnxruntime's CPU provider only"
-        return f"{type_} cannot be handed to onnxruntime"
+        is_tensor = isinstance(type_, TensorType) and type_.element not in _UNKNOWN
+        if not (is_tensor or _is_list(type_)):
+            return f"{type_} cannot be handed to onnxruntime"
+        is_numbers = isinstance(type_, TensorType) and type_.element != "string"
+        return None if is_numbers or self._maker.is_cpu else f"{type_} is for onnxruntime's CPU provider only"
 
     def _trial(self, graph: GraphView, nodes: Sequence[NodeView]) -> Trial:
         model, constants = _model(graph, nodes, *boundary(graph, nodes))

@@ -110,7 +110,15 @@ class Maker:
         return ep or names[0], [device for device in found if device.ep_name == (ep or names[0])]
 
     def _try(self) -> None:
-        """Whether the provider comes up: onnxruntime goes on without one that does not."""
+        """Whether the provider comes up, tried once in a process: onnxruntime goes on without one that does not."""
+        if not hasattr(self.module.InferenceSession, "get_provider_graph_assignment_info"):
+            version = self.module.get_version_string()
+            raise EPFail(
+                f"onnxruntime {version} does not tell which nodes {self.ep} takes: pip install 'onnxruntime>=1.24'"
+            )
+        setting = self.ep, tuple(self._handed_on.items()), len(self._devices or ())
+        if setting in _up:
+            return
         from onnx import TensorProto, helper
 
         ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
@@ -118,6 +126,7 @@ class Maker:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8).SerializeToString()
         why = self._why_down(model, self._handed_on)
         if why is None:
+            _up.add(setting)
             return
         if self._handed_on and self._why_down(model, {}) is None:
             given = ", ".join(f"{key}={value}" for key, value in self._handed_on.items())
@@ -131,6 +140,10 @@ class Maker:
         except Exception as error:
             return text_of(error)
         return None if up else "onnxruntime says why on stderr (a library that it needs, a driver)"
+
+
+_up: set[Any] = set()
+"""Providers, with their options, that came up in this process."""
 
 
 def _object(text: str) -> dict[str, str]:

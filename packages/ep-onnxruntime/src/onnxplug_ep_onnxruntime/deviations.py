@@ -49,6 +49,7 @@ _WRONG: Mapping[Operator, Kinds] = {
 _ROUGH = "it is less exact than onnxplug asks for"
 _NAN = "NaN among the elements may not be the result, and over no elements of bool there is none"
 _INEXACT: Mapping[Operator, Kinds] = {
+    ("", "Celu"): ("T", _FLOATS, _ROUGH),
     ("", "Cos"): ("T", _tensors("double"), _ROUGH),
     ("", "DFT"): (None, frozenset(), _ROUGH),
     ("", "Elu"): ("T", _FLOATS, _ROUGH),
@@ -130,6 +131,18 @@ def _mod(node: NodeView) -> str | None:
     return "fmod is taken for 1" if is_float and not _attribute(node, "fmod", 0) else None
 
 
+def _gemm(node: NodeView) -> str | None:
+    """A depth that is given by a weight is known, and not 0."""
+    shape = (node.inputs[0] and node.inputs[0].shape) or ()
+    depth = shape[0 if _attribute(node, "transA", 0) else 1] if len(shape) == 2 else None
+    scaled = _given(node, 2) and _attribute(node, "beta", 1.0) != 1.0
+    return (
+        "beta is taken for 1 where there is nothing to multiply"
+        if scaled and not (isinstance(depth, int) and depth)
+        else None
+    )
+
+
 def _one_zero_point(node: NodeView) -> bool:
     value = node.inputs[3] if _given(node, 3) else None
     return value is None or value.shape in ((), (1,))
@@ -152,6 +165,7 @@ _RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {
     ),
     ("", "Cast"): _cast,
     ("", "ConvInteger"): _unless(_one_zero_point, "zero points of channels are refused"),
+    ("", "Gemm"): _gemm,
     ("", "LRN"): _unless(
         lambda node: len((node.inputs[0] and node.inputs[0].shape) or ()) == 4,
         "inputs of other than 4 dimensions are refused",

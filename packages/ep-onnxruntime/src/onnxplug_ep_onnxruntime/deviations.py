@@ -143,6 +143,12 @@ def _gemm(node: NodeView) -> str | None:
     )
 
 
+def _matmul(node: NodeView) -> str | None:
+    left, right = (tuple((v and v.shape) or ()) for v in node.inputs[:2])
+    rows = left[-2] if len(left) > 2 and len(right) == 1 else 1
+    return None if isinstance(rows, int) and rows else "a stack of matrices without rows, times a vector, is refused"
+
+
 def _one_zero_point(node: NodeView) -> bool:
     value = node.inputs[3] if _given(node, 3) else None
     return value is None or value.shape in ((), (1,))
@@ -170,6 +176,7 @@ _RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {
         lambda node: len((node.inputs[0] and node.inputs[0].shape) or ()) == 4,
         "inputs of other than 4 dimensions are refused",
     ),
+    ("", "MatMul"): _matmul,
     ("", "MaxUnpool"): _if_given(2, "elements go elsewhere where the output's shape is given"),
     ("", "Mod"): _mod,
     ("", "QuantizeLinear"): _quantize,

@@ -26,7 +26,7 @@ _OTHERS = frozenset(
     }
 )
 """Copies that onnxruntime inserts; and operators on graphs, which are taken if their bodies are."""
-_FOREIGN = ("optional(", "sparse_tensor(", "map(", "seq(map(", "tensor(complex", "seq(tensor(complex")
+_FOREIGN = ("optional(", "sparse_tensor(", "map(", "tensor(complex", "seq(tensor(complex")
 """Beginnings of types whose values cannot be handed to onnxruntime, or had from it."""
 _HALF_SINCE = 7
 """Casts that onnxruntime inserts are of this opset or later."""

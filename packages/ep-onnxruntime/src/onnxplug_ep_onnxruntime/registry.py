@@ -84,7 +84,9 @@ def _versions(kernel: Any) -> tuple[int, int] | None:
 
 
 def _handed(types: Types) -> Types:
-    """The types of values that onnxruntime can be given and asked for."""
+    """The types of values that onnxruntime can be given and asked for; lists of dictionaries, which it writes in a way of its own, are what
+    the schema has."""
+    types = {name: kinds for name, kinds in types.items() if not any(kind.startswith("seq(map(") for kind in kinds)}
     types = {name: frozenset(k for k in kinds if not k.startswith(_FOREIGN)) for name, kinds in types.items()}
     if any(kind.startswith("seq(") for kind in types.get("S", ())):
         elements = frozenset(kind[len("seq(") : -1] for kind in types["S"])

@@ -31,7 +31,18 @@ def tiling(n: Any, m: Any) -> list[Any]:
     blocks = -(-m // block) if m % 2 else m // block
     strides = tuple(math.prod((n, m, 4)[i:]) for i in range(3))
     table = len(range(n)) if n > 30 else 7
-    return [block, blocks, *rows, *strides, table, *divmod(m, block), 0.5 * n + m / 2, n if n else m, np.int64(4) * m]
+    return [
+        block,
+        blocks,
+        *rows,
+        *strides,
+        table,
+        *divmod(m, block),
+        abs(n - m),
+        0.5 * n + m / 2,
+        n if n else m,
+        np.int64(4) * m,
+    ]
 
 
 @given(SIZES, SIZES, SIZES, SIZES)

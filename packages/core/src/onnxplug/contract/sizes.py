@@ -27,6 +27,10 @@ def _negative(a: Any, _: Any) -> Any:
     return -a
 
 
+def _magnitude(a: Any, _: Any) -> Any:
+    return abs(a)
+
+
 def _ceiling(a: Any, _: Any) -> Any:
     return math.ceil(a)
 
@@ -203,6 +207,9 @@ class Size:
 
     def __pos__(self) -> Any:
         return self.tape.apply(_plus, self, 0)
+
+    def __abs__(self) -> Any:
+        return self.tape.apply(_magnitude, self, 0)
 
     def __ceil__(self) -> Any:
         return self.tape.apply(_ceiling, self, 0)

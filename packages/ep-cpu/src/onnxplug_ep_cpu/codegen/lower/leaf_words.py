@@ -53,7 +53,7 @@ def leaf_words(trees: Trees, features: int) -> LeafWords | None:
         if sum(level.size for level in levels) > leaf.size:
             return None
     every = np.concatenate(levels)
-    if np.unique(every).size < every.size:
+    if np.bincount(every).max() > 1:
         return None
     count = np.ones(leaf.size, np.int64)
     for level in reversed(levels):

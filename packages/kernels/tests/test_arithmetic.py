@@ -134,6 +134,13 @@ def test_reduction_of_nothing(op_type: str, version: int, dtype: Any, want: Any,
     np.testing.assert_array_equal(got, np.full((2, 1, 3) if keepdims else (2, 3), want, dtype), strict=True)
 
 
+@pytest.mark.parametrize("op_type", ["ReduceL2", "ReduceLogSumExp"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
+def test_a_norm_beyond_its_type_is_the_largest_number(op_type: str, dtype: type) -> None:
+    most = np.iinfo(dtype).max
+    assert run(op_type, 18, np.full((1, 4), most, dtype), np.array([1]), keepdims=0).tolist() == [most]
+
+
 def test_no_axes_is_all_axes_or_none() -> None:
     x, none = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([], np.int64)
     assert run("ReduceSum", 13, x, none, keepdims=0) == 10

@@ -53,12 +53,24 @@ def reduce_sum(xp: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
 @reduction("ReduceMean", 13, 18)
 def reduce_mean(xp: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
     """The mean over the axes; of integers, rounded toward zero; of nothing, 0 (onnxruntime's choice)."""
-    total = xp.sum(x, axis=axes, keepdims=keepdims)
     count = math.prod(x.shape[axis] for axis in axes) or 1
+    if x.dtype in (xp.int64, xp.uint64):
+        return _mean_of_longs(xp, x, axes, keepdims, count)
+    total = xp.sum(x, axis=axes, keepdims=keepdims)
     if not is_integer(x.dtype):
         return total / count
     quotient = truncated_quotient(xp, total, xp.asarray(count, dtype=total.dtype))
     return xp.astype(xp.asarray(quotient), x.dtype)
+
+
+def _mean_of_longs(xp: Any, x: Any, axes: Axes, keepdims: bool, count: int) -> Any:
+    """The mean from the elements' quotients and remainders, whose sums stay in 64 bits, where that of the elements may not."""
+    divisor = xp.asarray(count, dtype=x.dtype)
+    quotients = xp.floor_divide(x, divisor)
+    rest = xp.asarray(xp.sum(x - quotients * divisor, axis=axes, keepdims=keepdims))
+    below = xp.asarray(xp.sum(quotients, axis=axes, keepdims=keepdims)) + xp.floor_divide(rest, divisor)
+    rounded_down = (below < 0) & (xp.remainder(rest, divisor) != 0)
+    return xp.where(rounded_down, below + xp.asarray(1, dtype=x.dtype), below)
 
 
 @reduction("ReduceMax", 13, 18, 20)
@@ -151,7 +163,9 @@ def _reduced(shape: Sequence[int], axes: Axes, keepdims: bool) -> tuple[int, ...
 
 
 def _in_float(xp: Any, x: Any, function: Callable[[Any], Any]) -> Any:
-    """``function(x)``; integers go through float64 and are rounded toward zero."""
+    """``function(x)``; integers go through float64 and are rounded toward zero, what is beyond their range to its end."""
     if not is_integer(x.dtype):
         return function(x)
-    return xp.astype(xp.asarray(function(xp.astype(x, xp.float64))), x.dtype)
+    result, most = xp.asarray(function(xp.astype(x, xp.float64))), xp.iinfo(x.dtype).max
+    beyond = result >= float(most)
+    return xp.where(beyond, xp.asarray(most, dtype=x.dtype), xp.astype(xp.where(beyond, 0.0, result), x.dtype))

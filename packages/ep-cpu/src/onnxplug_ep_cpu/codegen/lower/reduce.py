@@ -16,7 +16,7 @@ from onnxplug_ep_cpu.codegen.lower.entries import lowering
 from onnxplug_ep_cpu.codegen.lower.lines import Lines, source, split
 from onnxplug_ep_cpu.codegen.lower.loops import write_map
 from onnxplug_ep_cpu.codegen.lower.pending import Pending
-from onnxplug_ep_cpu.codegen.lower.support import INTEGERS, NUMBERS, REALS, attributes, axis_of, typed
+from onnxplug_ep_cpu.codegen.lower.support import NUMBERS, REALS, attributes, axis_of, typed
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, dense_strides
 
 PART = 4096
@@ -43,6 +43,8 @@ _FORMS: dict[str, tuple[str, ex.Expr, ex.Expr]] = {
 def _supports(node: NodeView) -> str | None:
     whole = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1")
     allowed = NUMBERS if node.op_type in whole else REALS
+    if node.op_type == "ReduceMean":
+        allowed = allowed - {"int64"}  # whose sum may pass 64 bits
     axes = node.inputs[1] if len(node.inputs) > 1 else None
     if axes is not None and axes.constant is None:
         return "axes that are computed are not generated"
@@ -74,10 +76,10 @@ def reduction(b: Lowering, node: NodeView) -> None:
         b.pend(y, Pending(b.shape(y), _applied(after, expr), list(leaves), element=b.element(y)))
         return
     element = b.element(y)
-    if kind == "mean" and element in INTEGERS:  # summed as int64
+    if kind == "mean" and element == "int32":  # summed as int64
         kind, expr, element = "add", _applied((("leaf", 0), ("to_int64", 0)), expr), "int64"
         count = max(1, int(math.prod(shape[axis] for axis in axes)))
-        after = (("leaf", 0), ("int64", count), ("div", 0, 1), *((("to_int32", 2),) if b.element(y) == "int32" else ()))
+        after = (("leaf", 0), ("int64", count), ("div", 0, 1), ("to_int32", 2))
     _finish(b, y, reduced(b, kind, expr, leaves, shape, axes, element), after)
 
 

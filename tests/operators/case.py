@@ -11,7 +11,6 @@ import numpy as np
 from hypothesis import strategies as st
 from onnx import NodeProto
 
-from onnxplug.contract.types import numpy_dtype
 from operators import values
 from operators.cells import Cell, schemas
 
@@ -212,7 +211,7 @@ def case_of(draw: Callable[[Any], Any], cell: Cell, strategy: Strategy) -> Case:
         if index
         and not optional
         and isinstance(value, np.ndarray)
-        and value.dtype == numpy_dtype("int64")
+        and value.dtype in (np.int64, np.int32)
         and value.ndim < 2
     }
     case.initializers = case.fixed | (frozenset(given) if given and drawn.flag() else frozenset())

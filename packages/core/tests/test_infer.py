@@ -147,6 +147,15 @@ def test_a_target_longer_than_arrays_have_dimensions_tells_nothing() -> None:
     assert types(graph(model(text, 12)))["y"] == TensorType("float")
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_axes_of_a_pad_are_of_either_integer(kind: str) -> None:
+    """onnx's inference reads int64 alone."""
+    text = (
+        f'g (float[2, a, 3] x) => (y) <int64[2] p = {{1, 2}}, {kind}[1] axes = {{-1}}> {{ y = Pad (x, p, "", axes) }}'
+    )
+    assert types(graph(model(text)))["y"] == TensorType("float", (2, None, 6))
+
+
 def test_sizes_beyond_any_tensors_are_left_open() -> None:
     """They come of sizes that a model declares; onnx, which is asked about what reads them, once could not be told."""
     text = "g (int64[9] x, int64[4611686018427387904, 5] k) => (y) { h = ai.onnx.ml.ArrayFeatureExtractor (x, k) y = Abs (h) }"

@@ -64,8 +64,9 @@ def _asked(node: Node, inputs: Types, constants: Mapping[str, np.ndarray | None]
         for v, t in zip(node.inputs, inputs, strict=True)
         if v is not None
     }
+    widened = (node.domain, node.op_type) == ("", "Pad")  # whose axes may be int32; onnx reads int64
     data = {
-        name: array_to_proto(name, np.asarray(a))
+        name: array_to_proto(name, np.asarray(a, np.int64 if widened and a.dtype == np.int32 else None))
         for name, a in constants.items()
         if a is not None and a.dtype != object
     }

@@ -60,7 +60,19 @@ AT_RUN: list[tuple[str, list[Any]]] = [
     ("DFT", [np.ones((1, 8, 1), F), np.array(0)]),
     ("DFT", [np.ones((1, 8, 3), F)]),
     ("DFT <inverse=1, onesided=1>", [np.ones((1, 8, 1), F)]),
-    ("MelWeightMatrix", [np.array(n) for n in (4, 8, 16000)] + [np.array(9000, F), np.array(8000, F)]),
+    *(
+        ("MelWeightMatrix", [np.array(n) for n in sizes] + [np.array(edge, F) for edge in edges])
+        for sizes, edges in (
+            ((4, 8, 16000), (9000, 8000)),
+            ((4, 16, 8192), (0, 9000)),
+            ((4, 16, 0), (0, 100)),
+            ((4, 16, -5), (0, 100)),
+            ((4, -4, 8192), (0, 100)),
+            ((4, 16, 8192), (-1, 100)),
+            ((4, 16, 8192), (np.nan, 100)),
+            ((4, 16, 8192), (0, np.inf)),
+        )
+    ),
     ("MaxUnpool <kernel_shape=[2,2], strides=[2,2]>", [UNPOOLED, whole(0, 3, 8, 99).reshape(1, 1, 2, 2)]),
     ("MaxUnpool <kernel_shape=[2,2], strides=[2,2]>", [UNPOOLED, whole(0, 3).reshape(1, 1, 1, 2)]),
     (
@@ -172,6 +184,16 @@ def test_axes_of_a_scalar(op: str, shapes: bool, codegen: str) -> None:
     (ours,) = onnxplug.InferenceSession(source, options, providers=CPU).run(None, feeds)
     theirs = pytest.importorskip("onnxruntime").InferenceSession(source, providers=CPU)
     np.testing.assert_array_equal(ours, theirs.run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("edges", [(0, 0), (4000, 4000), (3000, 1000), (0, 4336)])
+def test_triangles_without_width(edges: tuple[float, float]) -> None:
+    """Edges may be one, and in any order, as long as a bin of the spectrum has them."""
+    inputs = [np.array(n) for n in (3, 16, 8192)] + [np.array(edge, F) for edge in edges]
+    source, feeds = model("MelWeightMatrix", inputs, True), {f"x{i}": x for i, x in enumerate(inputs)}
+    theirs = pytest.importorskip("onnxruntime")
+    ours, wanted = (r.InferenceSession(source, providers=CPU).run(None, feeds)[0] for r in (onnxplug, theirs))
+    np.testing.assert_allclose(ours, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["Max", "Mean", "Sum"])

@@ -13,6 +13,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import numpy_dtype
 from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 REMEMBERED, SMALL = 8, 1 << 16
 """How many windows and mel matrices are kept for when they are asked for again, as in every run, and elements of the largest."""
@@ -163,12 +164,12 @@ def mel_weight_matrix(
     output_datatype: int = 1,
 ) -> Any:
     """(dft_length // 2 + 1, num_mel_bins) weights: triangles of height 1, evenly spaced on the mel scale."""
-    bins, length = _integer(num_mel_bins), _integer(dft_length)
-    if bins < 0 or not lower_edge_hertz.reshape(-1)[0] < upper_edge_hertz.reshape(-1)[0]:
-        raise ValueError(f"no {bins} bins from {lower_edge_hertz} to {upper_edge_hertz} hertz")
+    bins, length, rate = _integer(num_mel_bins), _integer(dft_length), _integer(sample_rate)
     edges = tuple(float(edge.reshape(-1)[0]) for edge in (lower_edge_hertz, upper_edge_hertz))
+    if bins < 0 or rate < 1 or not all(0 <= (length + 1) * edge / rate < length // 2 + 1 for edge in edges):
+        raise Refusal(f"no {bins} bins from {edges[0]} to {edges[1]} hertz in {length} samples at {rate} hertz", FAIL)
     make = _remembered_triangles if bins * length <= 2 * SMALL else _triangles
-    return xp.asarray(make(bins, length, _integer(sample_rate), edges, output_datatype), copy=True)
+    return xp.asarray(make(bins, length, rate, edges, output_datatype), copy=True)
 
 
 def _triangles(

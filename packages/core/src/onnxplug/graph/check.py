@@ -67,7 +67,7 @@ def check_node(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> Non
     """Raise InvalidGraph when the node breaks its operator's schema: arity, omitted operands, unknown, missing or mistyped
     attributes (``kinds``: their names and AttributeTypes); Fail for attributes of values that mean nothing, and for a Constant of no
     value or several."""
-    form = schema, tuple(v is None for v in node.inputs), len(node.outputs), tuple(kinds)
+    form = schema, *(tuple(v is None for v in side) for side in (node.inputs, node.outputs)), tuple(kinds)
     if form not in _sound:
         _check_form(node, schema, kinds)
         if len(_sound) >= _REMEMBERED:
@@ -98,6 +98,11 @@ def _check_form(node: Node, schema: Any, kinds: Sequence[tuple[str, int]]) -> No
             raise _invalid(
                 node,
                 f"Node ({node.name})'s input {index} is marked {formal.option.name.lower()} but has an empty string in the graph",
+            )
+    for index, (formal, value) in enumerate(zip(schema.outputs, node.outputs, strict=False)):
+        if value is None and formal.option == formal.option.Single:
+            raise _invalid(
+                node, f"Node ({node.name})'s output {index} is marked single but has an empty string in the graph"
             )
     _check_attributes(node, schema.attributes, kinds)
 

@@ -93,6 +93,15 @@ def _split(node: Node) -> Refusal:
     return f"num_outputs is {count}, the node has {made} outputs" if count < made else None  # onnx reads past its list
 
 
+def _normalized(node: Node) -> Refusal:
+    made = len(node.outputs)
+    return (
+        f"gives Y alone where is_test is set, it has {made} outputs"
+        if made > 1 and node.attributes.get("is_test")
+        else None
+    )
+
+
 def _normalized_locally(node: Node) -> Refusal:
     size = node.attributes["size"]
     return None if size > 0 else f"size is {size}, it must be positive"
@@ -177,6 +186,7 @@ _POSITIVE = {
 _CACHES = ("NONE", "PER_TENSOR", "PER_CHANNEL")
 
 _RULES: Mapping[str, Callable[[Node], Refusal]] = {
+    "BatchNormalization": _normalized,
     "Einsum": _summed,
     "LRN": _normalized_locally,
     "Resize": _resized,

@@ -127,6 +127,8 @@ def _context_dependent(schema: Any, node: Node, opset: int) -> Any:
     call = node_proto(node)
     del call.attribute[:]
     call.attribute.extend(_attributes(node)[0])
+    for index, name in enumerate(call.output):
+        call.output[index] = name or f"\0{index}"  # the body of SequenceMap makes all of them
     text = call.SerializeToString()
     versions = schema.context_dependent_function_opset_versions
     usable = [v for v in versions if v <= opset] or list(versions)

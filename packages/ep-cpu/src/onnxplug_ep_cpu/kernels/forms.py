@@ -4,8 +4,9 @@ A binder has the fixed form::
 
     binder(inputs, outputs, **attributes) -> Into | None
 
-with one ``TensorSpec`` for each operand (None for an omitted one) and the attributes of the schema. It runs when a plan
-is made; what it returns runs in every run and allocates nothing. None leaves the node to the returning form.
+with one ``TensorSpec`` for each operand (None for an omitted input; a node that omits an output has no such form) and the attributes
+of the schema. It runs when a plan is made; what it returns runs in every run and allocates nothing. None leaves the node to the
+returning form.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class NumPyKernel(Kernel):
 
     def bind(self, inputs: Specs, outputs: Specs) -> Into | None:
         form = self._form
-        if not inputs or inputs[0] is None or not outputs or outputs[0] is None:
+        if not inputs or inputs[0] is None or not outputs or any(y is None for y in outputs):
             return None
         if form.dtypes is not None and inputs[0].dtype.name not in form.dtypes:
             return None

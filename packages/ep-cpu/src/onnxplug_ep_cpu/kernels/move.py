@@ -35,8 +35,6 @@ def split(
 ) -> Into | None:
     """``x`` in parts, whose lengths the outputs have."""
     x = inputs[0]
-    if any(y is None for y in outputs):
-        return None
     axis = normal_axis(axis, len(x.shape))
     stops = list(accumulate(y.shape[axis] for y in outputs))
     parts = [_along(axis, slice(a, b)) for a, b in zip((0, *stops[:-1]), stops, strict=True)]

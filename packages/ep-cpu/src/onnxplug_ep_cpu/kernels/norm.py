@@ -59,7 +59,7 @@ def layer_normalization(
     axis = normal_axis(axis, len(x.shape))
     biased, size = given(inputs, 2), math.prod(x.shape[axis:])
     broadcasts = [p for p in (scale, inputs[2] if biased else None) if p is not None and math.prod(p.shape) != size]
-    if any(o is not None for o in outputs[1:]) or broadcasts or scale.dtype != x.dtype:
+    if len(outputs) > 1 or broadcasts or scale.dtype != x.dtype:
         return None
 
     def after(operands: Any, y: np.ndarray, rows: slice) -> None:
@@ -128,7 +128,7 @@ def rms_normalization(
     """Divide by the root of the mean square over the axes from ``axis`` on, times ``scale``."""
     x, scale = inputs[0], inputs[1]
     size = math.prod(x.shape[normal_axis(axis, len(x.shape)) :])
-    if any(o is not None for o in outputs[1:]) or scale.dtype != x.dtype or math.prod(scale.shape) != size:
+    if len(outputs) > 1 or scale.dtype != x.dtype or math.prod(scale.shape) != size:
         return None
     count, small, rows = scalar(size, x.dtype), scalar(epsilon, x.dtype), math.prod(x.shape) // size
     step = max(1, min(rows, BLOCK // size))

@@ -95,6 +95,18 @@ def test_early_broadcasting_without_an_axis_is_numpys(provider: ReferenceProvide
     np.testing.assert_array_equal(got, [[1, 2, 3], [1, 2, 3]])
 
 
+@pytest.mark.parametrize(("version", "broadcast"), [(6, {"broadcast": 0}), (6, {"broadcast": 1}), (7, {})])
+def test_beta_counts_and_integers_keep_all_digits(
+    version: int, broadcast: dict[str, int], provider: ReferenceProvider
+) -> None:
+    ones = np.ones((1, 1), np.float32)
+    assert run(provider, node("Gemm", version, 3, beta=1.5, **broadcast), ones, ones, ones) == [[2.5]]
+    if version > 6:
+        large = np.array([[2**53 + 1, 1]])
+        got = run(provider, node("Gemm", version, 3, beta=-2.0), large, np.array([[1], [2]]), np.array([3]))
+        assert got.tolist() == [[2**53 - 3]]
+
+
 def test_a_depth_may_be_a_tensor_of_one_element(provider: ReferenceProvider) -> None:
     got = run(provider, node("OneHot", 11, 3), np.array([0, -1]), np.array([3]), np.array([2, 5], np.float32))
     np.testing.assert_array_equal(got, [[5, 2, 2], [2, 2, 5]])

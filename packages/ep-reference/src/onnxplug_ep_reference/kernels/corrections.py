@@ -9,6 +9,7 @@ import numpy as np
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import (
     op_flatten,
+    op_gemm,
     op_log_softmax,
     op_lp_pool,
     op_non_max_suppression,
@@ -30,6 +31,37 @@ class Flatten(op_flatten.Flatten):
         if not -x.ndim <= axis <= x.ndim:
             raise ValueError(f"axis {axis} is outside of a tensor of {x.ndim} dimensions")
         return (x.reshape(int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:]))),)
+
+
+class Gemm_6(op_gemm.Gemm_6):
+    """C is multiplied with beta, whether it is broadcast or not."""
+
+    def _run(  # type: ignore[override]
+        self, a: np.ndarray, b: np.ndarray, c: np.ndarray, broadcast: int | None = None, **told: Any
+    ) -> tuple[np.ndarray]:
+        shape = a.shape[1 if told["transA"] else 0], b.shape[0 if told["transB"] else 1]
+        if not broadcast and c.shape != shape:
+            raise ValueError(f"C has shape {c.shape}, the product {shape}, and nothing is to be broadcast")
+        found: tuple[np.ndarray] = super()._run(a, b, c, **told, broadcast=1)  # type: ignore[no-untyped-call]
+        return found
+
+
+class Gemm_7(op_gemm.Gemm_7):
+    """Whole factors of integers are integers: floats would round results of more than 53 bits."""
+
+    def _run(  # type: ignore[override]
+        self,
+        a: np.ndarray,
+        b: np.ndarray,
+        c: np.ndarray | None = None,
+        alpha: Any = None,
+        beta: Any = None,
+        **told: Any,
+    ) -> tuple[np.ndarray]:
+        if a.dtype.kind in "iu" and float(alpha).is_integer() and float(beta).is_integer():
+            alpha, beta = (np.array(int(factor)).astype(a.dtype) for factor in (alpha, beta))
+        found: tuple[np.ndarray] = super()._run(a, b, c, alpha, beta, **told)  # type: ignore[no-untyped-call]
+        return found
 
 
 class LogSoftmax(op_log_softmax.LogSoftmax):
@@ -162,6 +194,8 @@ class Unsqueeze_11(op_unsqueeze.Unsqueeze_11):
 
 CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
     op_flatten.Flatten: Flatten,
+    op_gemm.Gemm_6: Gemm_6,
+    op_gemm.Gemm_7: Gemm_7,
     op_log_softmax.LogSoftmax: LogSoftmax,
     op_lp_pool.LpPool: LpPool,
     op_non_max_suppression.NonMaxSuppression: NonMaxSuppression,

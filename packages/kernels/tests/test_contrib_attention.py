@@ -10,6 +10,8 @@ import pytest
 from contrib_cases import RNG, F, case, flags, integers, normal, run, uniform
 from one_node import Case, assert_equal, assert_portable, by_kernel, by_onnxruntime, is_portable
 
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
+
 
 def attention() -> Iterator[Case]:
     batch, length, heads, size = 2, 4, 2, 8
@@ -239,6 +241,26 @@ def test_a_total_length_that_is_not_that_of_old_and_new_rows(total: int | list[i
     sizes = [np.array([2], np.int32), np.array(total, np.int32)]
     with pytest.raises(ValueError, match=f"total_sequence_length {words}"):
         run("GroupQueryAttention", [q, q, q, None, None, *sizes], num_heads=2, kv_num_heads=2)
+
+
+def test_heads_that_are_not_shared_evenly() -> None:
+    sizes = [np.array([2], np.int32), np.array(3, np.int32)]
+    with pytest.raises(Refusal, match="num_heads must be a multiple of kv_num_heads") as raised:
+        run(
+            "GroupQueryAttention",
+            [normal(1, 3, 24), *[normal(1, 3, 16)] * 2, None, None, *sizes],
+            num_heads=3,
+            kv_num_heads=2,
+        )
+    assert raised.value.status == INVALID_ARGUMENT
+
+
+def test_no_angles_turn_nothing() -> None:
+    counts, sizes = {"num_heads": 2, "kv_num_heads": 2}, [np.array([2], np.int32), np.array(3, np.int32)]
+    inputs = [normal(1, 3, 32)] * 3 + [None, None, *sizes]
+    want = run("GroupQueryAttention", inputs, **counts)[0]
+    got = run("GroupQueryAttention", [*inputs, *[normal(8, 0)] * 2], **counts, do_rotary=1)[0]
+    np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("both", [0, 1])

@@ -12,7 +12,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import require_range, require_total
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range, require_total
 
 MS = "com.microsoft"
 
@@ -109,6 +109,10 @@ def group_query_attention(
     """
     if sliding_window_cache:
         raise ValueError("sliding_window_cache lets a device evict old keys; only whole caches are portable")
+    if left := num_heads % kv_num_heads:
+        raise Refusal(
+            f"num_heads must be a multiple of kv_num_heads. Got num_heads % kv_num_heads == {left}", INVALID_ARGUMENT
+        )
     q, k, v = heads_of(xp, query, key, value, num_heads, kv_num_heads)
     batch, _, length, size = q.shape
     held = 0 if past_key is None else past_key.shape[2]
@@ -123,7 +127,7 @@ def group_query_attention(
     if q_norm_weight is not None and k_norm_weight is not None:
         pairs = ((q, q_norm_weight, q_norm_epsilon), (k, k_norm_weight, k_norm_epsilon))
         q, k = (_normed(xp, x, w, qk_norm_epsilon if epsilon is None else epsilon) for x, w, epsilon in pairs)
-    if do_rotary:
+    if do_rotary and cos_cache.shape[-1]:
         rows = starts[:, None] + np.arange(length)
         if query_seqlens is not None:
             rows = np.minimum(rows, lengths[:, None] - 1)  # those that do not count have a place that the caches know

@@ -96,6 +96,15 @@ AT_RUN: list[tuple[str, list[Any]]] = [
     ("OneHot", [whole(1), whole(3), np.array([0, 1, 2], F)]),
     ("AffineGrid", [np.ones((3, 2, 3), F), whole(2, 1, 4, 4)]),
     ("Reshape", [TABLE, whole(3, 4).reshape(1, 2)]),
+    *((f"{op} <axis={axis}>", [TABLE]) for op in ("Unique", "LpNormalization") for axis in (2, -3)),
+    ("Gather <axis=2>", [TABLE, whole(0)]),
+    ("Gather", [np.array(1, F), whole(0)]),
+    ("Compress <axis=2>", [TABLE, np.array([True])]),
+    ("OneHot <axis=2>", [whole(1), whole(3), np.array([0, 1], F)]),
+    ("ScatterElements <axis=2>", [TABLE, whole(0).reshape(1, 1), np.ones((1, 1), F)]),
+    ("CumSum", [np.array(1, F), np.array(0)]),
+    ("Gemm", [np.array(1, F), np.array(1, F)]),
+    ("Split", [TABLE, whole(4)]),
     ("Resize", [IMAGE, None, np.ones(4, F), whole(1, 3, 8, 8)]),
 ]
 """Nodes without their outputs, and what they are given (None: nothing)."""
@@ -184,6 +193,26 @@ def test_axes_of_a_scalar(op: str, shapes: bool, codegen: str) -> None:
     (ours,) = onnxplug.InferenceSession(source, options, providers=CPU).run(None, feeds)
     theirs = pytest.importorskip("onnxruntime").InferenceSession(source, providers=CPU)
     np.testing.assert_array_equal(ours, theirs.run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("codegen", ["1", "0"])
+@pytest.mark.parametrize("shapes", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        *((f"{op} <keepdims=0>", [TABLE, whole(1, -1)]) for op in ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceSumSquare")),
+        ("Split", [TABLE, whole()]),
+        ("SplitToSequence <keepdims=0>", [TABLE, whole()]),
+    ],
+)  # fmt: skip
+def test_places_told_twice_or_not_at_all(node: str, inputs: list[Any], shapes: bool, codegen: str) -> None:
+    """onnxruntime takes an axis that is there twice once, and no sizes for equal ones."""
+    options = onnxplug.SessionOptions()
+    options.add_session_config_entry("ep.cpu.codegen", codegen)
+    source, feeds = model(node, inputs, shapes, 18), {f"x{i}": x for i, x in enumerate(inputs)}
+    (ours,) = onnxplug.InferenceSession(source, options, providers=CPU).run(None, feeds)
+    (theirs,) = pytest.importorskip("onnxruntime").InferenceSession(source, providers=CPU).run(None, feeds)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, strict=isinstance(ours, np.ndarray))
 
 
 @pytest.mark.parametrize("edges", [(0, 0), (4000, 4000), (3000, 1000), (0, 4336)])

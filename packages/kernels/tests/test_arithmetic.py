@@ -141,6 +141,12 @@ def test_a_norm_beyond_its_type_is_the_largest_number(op_type: str, dtype: type)
     assert run(op_type, 18, np.full((1, 4), most, dtype), np.array([1]), keepdims=0).tolist() == [most]
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+def test_the_place_in_a_scalar(op_type: str, last: int) -> None:
+    np.testing.assert_array_equal(run(op_type, 13, np.array(2.0), select_last_index=last), np.int64(0), strict=True)
+
+
 def test_no_axes_is_all_axes_or_none() -> None:
     x, none = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([], np.int64)
     assert run("ReduceSum", 13, x, none, keepdims=0) == 10

@@ -12,10 +12,11 @@ from typing import Any
 _OUT_OF_RANGE = r"index (-?[0-9]+) is out of bounds for axis [0-9]+ with size ([0-9]+)$"
 _OF_ARRAYS = (
     r"could not be broadcast|could not broadcast|cannot be broadcast|shape mismatch:|cannot reshape|index out of range"
-    r"|is out of bounds for axis|too many indices for array|boolean index did not|axes don't match|same number of dimensions"
-    r"|array dimensions except|not have enough dimensions|mismatch in its core dimension|cannot select an axis|zero-size array"
-    r"|negative dimensions|need at least one array|0-d array|only length-1 arrays|only integer scalar arrays|only 0-dimensional"
-    r"|truth value of an array|values to unpack|object is not (iterable|subscriptable)|shapes .* not aligned|maximum supported dimension"
+    r"|is out of bounds for (axis|array of dimension)|too many indices for array|boolean index did not|axes don't match"
+    r"|same number of dimensions|array dimensions except|not have enough dimensions|mismatch in its core dimension"
+    r"|cannot select an axis|zero-size array|negative dimensions|need at least one array|0-d array|only length-1 arrays"
+    r"|only integer scalar arrays|only 0-dimensional|truth value of an array|values to unpack"
+    r"|object is not (iterable|subscriptable)|shapes .* not aligned|maximum supported dimension"
     r"|non-broadcastable output|from an empty axes|can only convert an array of size 1|has no len\(\)"
 )
 

@@ -33,7 +33,7 @@ def _enter(op_type: str, until: int, dtypes: frozenset[str]) -> Callable[[Reduct
                     return None
             if not axes and (noop_with_empty_axes or not x.shape):
                 return None
-            front = tuple(normal_axis(a, len(x.shape)) for a in axes or range(len(x.shape)))
+            front = tuple(dict.fromkeys(normal_axis(a, len(x.shape)) for a in axes or range(len(x.shape))))
             call = make(x, front, bool(keepdims))
             if call is None or len(inputs) == 1:
                 return None if call is None else Into(call)

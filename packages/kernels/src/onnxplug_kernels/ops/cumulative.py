@@ -31,6 +31,8 @@ def _axis(axis: Any) -> int:
 
 
 def _accumulate(xp: Any, cumulate: Callable[..., Any], x: Any, axis: int, exclusive: int, reverse: int) -> Any:
+    if not x.ndim:
+        raise Refusal("Cannot apply CumSum operator on a scalar", INVALID_ARGUMENT)
     if reverse:
         x = xp.flip(x, axis=axis)
     y = cumulate(x, axis=axis, dtype=x.dtype, include_initial=bool(exclusive))

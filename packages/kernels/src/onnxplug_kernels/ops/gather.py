@@ -11,8 +11,8 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.distinct import as_they_come, distinct_values, occurrences, row_keys
 from onnxplug_kernels.dtypes import is_string
-from onnxplug_kernels.ops.join import along, from_front
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, out_of_bounds, outside
+from onnxplug_kernels.ops.join import along
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, out_of_bounds, outside, require_axis
 
 PARTED = 1500
 """Elements above which parting NumPy's lines takes less than sorting them; of fewer its calls take longer."""
@@ -23,7 +23,7 @@ SEARCHED = 256
 @op("Gather", 1, 13)
 def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     """The slices of ``data`` along ``axis`` that ``indices`` (of any rank) name; negative ones count from the end."""
-    axis = from_front(axis, data.ndim)
+    axis = require_axis(axis, data.ndim)
     size = data.shape[axis]
     # Where nothing is taken, NumPy looks at no index.
     if 0 in data.shape and isinstance(indices, np.ndarray) and ((indices < -size) | (indices >= size)).any():
@@ -35,7 +35,7 @@ def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
 @op("GatherElements", 11, 13)
 def gather_elements(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     """For each of ``indices``, the element of ``data`` at its own position with ``axis`` replaced by its value."""
-    axis = from_front(axis, data.ndim)
+    axis = require_axis(axis, data.ndim)
     if indices.ndim != data.ndim:
         raise Refusal(
             "GatherElements op: Rank of input 'data' needs to be equal to rank of input 'indices'", INVALID_ARGUMENT
@@ -107,7 +107,7 @@ def _one_hot(xp: Any, index: Any, depth: int, values: Any, axis: int) -> Any:
         raise Refusal("Depth is negative.")
     if tuple(values.shape) != (2,):
         raise ValueError(f"OneHot: values {tuple(values.shape)} are not two")
-    axis = from_front(axis, index.ndim + 1)
+    axis = require_axis(axis, index.ndim + 1)
     classes = xp.reshape(xp.arange(depth, dtype=xp.int64), (-1,) + (1,) * (index.ndim - axis))
     return xp.where(xp.expand_dims(index, axis=axis) == classes, values[1:2], values[0:1])
 
@@ -144,7 +144,8 @@ def unique(xp: Any, x: Any, *, axis: int | None = None, sorted: int = 1, n_outpu
 
     They are ascending, or in the order of first occurrence when ``sorted`` is 0.
     """
-    if x.ndim == 1 and axis in (0, -1):
+    axis = None if axis is None else require_axis(axis, x.ndim)
+    if x.ndim == 1:
         axis = None  # its slices are its elements
     keys = row_keys(np.moveaxis(x, axis, 0)) if axis is not None else x.reshape(-1)
     if n_outputs == 1 and sorted and axis is None and not is_string(x):
@@ -172,7 +173,7 @@ def top_k(xp: Any, x: Any, k: np.ndarray, *, axis: int = -1, largest: int = 1, s
 
 
 def _top_k(xp: Any, x: Any, k: int, axis: int, *, largest: bool) -> tuple[Any, Any]:
-    axis = from_front(axis, x.ndim)
+    axis = require_axis(axis, x.ndim)
     n = x.shape[axis]
     if k < 0:
         raise Refusal("value of k must not be negative")

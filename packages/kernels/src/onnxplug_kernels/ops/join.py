@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_axis
 
 
 def along(axis: int, index: slice | int) -> tuple[Any, ...]:
@@ -18,19 +18,18 @@ def along(axis: int, index: slice | int) -> tuple[Any, ...]:
     return (slice(None),) * axis + (index, ...)
 
 
-def from_front(axis: int, rank: int) -> int:
-    """``axis`` counted from the front; an axis that a tensor of ``rank`` does not have is an error."""
-    if not -rank <= axis < rank:
-        raise ValueError(f"axis {axis} is not in [{-rank}, {rank - 1}]")
-    return axis + rank if axis < 0 else axis
-
-
 def parts(x: Any, lengths: Sequence[int], axis: int) -> list[Any]:
     """``x`` cut along ``axis`` into consecutive parts of ``lengths``, which must use it up."""
-    axis = from_front(axis, x.ndim)
+    axis = require_axis(axis, x.ndim)
     if min(lengths, default=0) < 0:
         raise Refusal("Invalid value in 'split' input. All values must be >= 0.", FAIL)
-    if sum(lengths) != x.shape[axis]:
+    left = x.shape[axis]
+    for size in lengths:
+        if size > left:
+            told = f"Split size {size} exceeds the remaining size of the selected axis, {left}."
+            raise Refusal(f"Invalid value in 'split'. {told}", INVALID_ARGUMENT)
+        left -= size
+    if left:
         raise _unfit(x, axis, lengths, len(lengths))
     spans = zip(lengths, accumulate(lengths), strict=True)
     if not axis:
@@ -65,8 +64,8 @@ def split_by_attribute(
 def split(
     xp: Any, x: Any, lengths: np.ndarray | None = None, *, n_outputs: int, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Any, ...]:
-    """``x`` cut along ``axis`` into ``lengths``, else ``num_outputs`` parts (the last maybe shorter), else equally."""
-    if lengths is not None:
+    """``x`` cut along ``axis`` into ``lengths``, if there are any, else ``num_outputs`` parts (the last maybe shorter), else equally."""
+    if lengths is not None and lengths.size:
         return tuple(parts(x, _for_all(x, axis, lengths.tolist(), n_outputs), axis))
     total = x.shape[axis]
     if num_outputs is None:
@@ -79,7 +78,7 @@ def split(
 
 def _for_all(x: Any, axis: int, lengths: list[int], count: int) -> list[int]:
     if len(lengths) != count:
-        raise _unfit(x, from_front(axis, x.ndim), lengths, count)
+        raise _unfit(x, require_axis(axis, x.ndim), lengths, count)
     return lengths
 
 
@@ -95,7 +94,7 @@ def _equal(x: Any, axis: int, count: int) -> list[int]:
     total = x.shape[axis]
     if total % count:
         raise Refusal(
-            f"Input cannot be split evenly on selected axis. Input shape={braced(x.shape)} Axis={from_front(axis, x.ndim)} "
+            f"Input cannot be split evenly on selected axis. Input shape={braced(x.shape)} Axis={require_axis(axis, x.ndim)} "
             f"NumOutputs={count}"
         )
     return [total // count] * count
@@ -195,7 +194,7 @@ def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: An
         raise Refusal("Pads tensor size should be equal to twice the input dimension count ")
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
-        axis = from_front(axis, x.ndim)
+        axis = require_axis(axis, x.ndim)
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
     if any(n + b + a < 0 for n, b, a in zip(x.shape, before, after, strict=True)):
         raise ValueError(f"Pad: pads {pads} take more from axes {axes} than {x.shape} has")
@@ -289,6 +288,7 @@ def compress(xp: Any, x: Any, condition: Any, *, axis: int | None = None) -> Any
         condition = xp.reshape(condition, (-1,))
     if axis is None:
         x, axis = xp.reshape(x, (-1,)), 0
+    axis = require_axis(axis, x.ndim)
     if condition.shape[0] > x.shape[axis]:
         condition = condition[: x.shape[axis]]
     if isinstance(x, np.ndarray):

@@ -57,7 +57,7 @@ def gemm(
 ) -> Any:
     """alpha A B + beta C on matrices, each of A and B transposed if asked; C broadcasts to (M, N)."""
     if not a.ndim == b.ndim == 2:
-        raise ValueError(f"A {a.shape} and B {b.shape} must be matrices")
+        raise Refusal(f"A {a.shape} and B {b.shape} must be matrices", FAIL)
     rows, columns = a.T if transA else a, b.T if transB else b
     if not broadcast and c is not None and not spreads(c.shape, (rows.shape[0], columns.shape[1])):
         raise Refusal("Gemm: Invalid bias shape for broadcast", INVALID_ARGUMENT)

@@ -9,9 +9,8 @@ from typing import Any
 from onnxplug_kernels.arithmetic import mean
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import dtype_in
-from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import EPSILON, narrow, per_channel, widen
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, spreads
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_axis, spreads
 
 
 @op("InstanceNormalization", 1, 22)
@@ -51,7 +50,7 @@ def layer_normalization(
     which is that of the result.
     """
     require_scales(x, scale, b)
-    y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(from_front(axis, x.ndim), x.ndim)), epsilon)
+    y, centre, inverse = _standardized(xp, widen(xp, x), tuple(range(require_axis(axis, x.ndim), x.ndim)), epsilon)
     y *= widen(xp, scale)
     if b is not None:
         y += widen(xp, b)
@@ -103,7 +102,7 @@ def rms_normalization(
     """Divide by the root mean square over the axes from ``axis`` on, times ``scale``, in the type of ``scale``."""
     require_scales(x, scale)
     values = widen(xp, x)
-    mean_square = mean(xp, values * values, range(from_front(axis, x.ndim), x.ndim))
+    mean_square = mean(xp, values * values, range(require_axis(axis, x.ndim), x.ndim))
     return narrow(xp, values / xp.sqrt(mean_square + epsilon) * widen(xp, scale), scale.dtype)
 
 
@@ -119,7 +118,7 @@ def require_scales(x: Any, *factors: Any) -> None:
 @op("LpNormalization", 1, 22)
 def lp_normalization(xp: Any, x: Any, *, axis: int = -1, p: int = 2) -> Any:
     """Divide by the 1- or 2-norm along ``axis``; where that is zero the result is zero."""
-    values = widen(xp, x)
+    values, axis = widen(xp, x), require_axis(axis, max(1, x.ndim))
     if p == 1:
         norm = xp.sum(xp.abs(values), axis=axis, keepdims=True)
     elif p == 2:

@@ -10,7 +10,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import ElementType, dtype_in, element_type, integer_range
 from onnxplug_kernels.ops.cast import cast_to
-from onnxplug_kernels.ops.join import from_front
+from onnxplug_kernels.refusals import require_axis
 
 
 @op("QuantizeLinear", 10, 21)
@@ -120,7 +120,7 @@ def spread(xp: Any, parameter: Any, shape: tuple[int, ...], axis: int, block_siz
     rank = len(shape)
     if parameter.size == 1:
         return xp.reshape(parameter, ())
-    axis = 0 if rank == 1 else from_front(axis, rank)
+    axis = 0 if rank == 1 else require_axis(axis, rank)
     if parameter.ndim == 1 and not block_size:
         if parameter.shape[0] != shape[axis]:
             raise ValueError(f"{parameter.shape[0]} scales or zero points for {shape[axis]} elements of axis {axis}")

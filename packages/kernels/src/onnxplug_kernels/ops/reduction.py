@@ -140,17 +140,19 @@ def reduce_sum_square(xp: Any, x: Any, axes: Axes, keepdims: bool) -> Any:
 
 @op("ArgMax", 1, 13)
 def argmax(xp: Any, data: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    """The int64 index of the largest element along the axis, the first or the last of several."""
+    """The int64 index of the largest element along the axis, the first or the last of several; 0 of a scalar."""
     return _place(xp, xp.argmax, data, axis, keepdims, select_last_index)
 
 
 @op("ArgMin", 1, 13)
 def argmin(xp: Any, data: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Any:
-    """The int64 index of the smallest element along the axis, the first or the last of several."""
+    """The int64 index of the smallest element along the axis, the first or the last of several; 0 of a scalar."""
     return _place(xp, xp.argmin, data, axis, keepdims, select_last_index)
 
 
 def _place(xp: Any, search: Callable[..., Any], data: Any, axis: int, keepdims: int, last: int) -> Any:
+    if not data.ndim:
+        return xp.zeros((), dtype=xp.int64)
     if last:
         data = xp.flip(data, axis=axis)
     found = xp.astype(xp.asarray(search(data, axis=axis, keepdims=bool(keepdims))), xp.int64, copy=False)

@@ -8,9 +8,9 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
-from onnxplug_kernels.ops.join import along, from_front
+from onnxplug_kernels.ops.join import along
 from onnxplug_kernels.precision import is_half
-from onnxplug_kernels.refusals import FAIL, Refusal
+from onnxplug_kernels.refusals import FAIL, Refusal, require_axis
 
 _REDUCTIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
@@ -21,7 +21,7 @@ def scatter_elements(
     xp: Any, data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, axis: int = 0, reduction: str = "none"
 ) -> np.ndarray:
     """``data`` with each of ``updates`` put or reduced into its own position with ``axis`` replaced by its index."""
-    axis = from_front(axis, data.ndim)
+    axis = require_axis(axis, data.ndim)
     if updates.shape != indices.shape:
         raise ValueError(f"ScatterElements: updates of shape {updates.shape} for indices of shape {indices.shape}")
     where: list[np.ndarray] = [indices]
@@ -69,7 +69,7 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> Any:
     """``past_cache`` with ``update`` written along ``axis`` from each sample's write index on; mode circular wraps."""
-    axis = from_front(axis, past_cache.ndim)
+    axis = require_axis(axis, past_cache.ndim)
     if axis == 0:
         raise ValueError("TensorScatter: axis must not be 0, the batch dimension")
     if mode not in ("linear", "circular"):

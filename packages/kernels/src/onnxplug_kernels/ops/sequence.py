@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from onnxplug_kernels.catalogue import op
-from onnxplug_kernels.ops.join import concat, from_front, parts
-from onnxplug_kernels.refusals import Refusal
+from onnxplug_kernels.ops.join import concat, parts
+from onnxplug_kernels.refusals import FAIL, Refusal, require_axis
 
 _INT64 = np.dtype(np.int64)
 
@@ -74,17 +74,17 @@ def split_to_sequence(
 ) -> list[Any]:
     """``x`` cut along ``axis`` into parts of ``split``: one size for all (the last may be shorter), or one for each.
 
-    Without ``split`` the parts are single slices, which lose the axis unless ``keepdims``.
+    Without ``split``, or a size in it, the parts are single slices, which lose the axis unless ``keepdims``.
     """
-    axis = from_front(axis, x.ndim)
+    axis = require_axis(axis, x.ndim)
     total = x.shape[axis]
-    if split is None:
+    if split is None or not split.size:
         slices = parts(x, [1] * total, axis)
         return slices if keepdims else [xp.squeeze(s, axis=axis) for s in slices]
     if split.ndim == 0:
         size = int(split.item())
         if size < 1:
-            raise ValueError(f"SplitToSequence: split is {size}, it must be positive")
+            raise Refusal(f"SplitToSequence: split is {size}, it must be positive", FAIL)
         return parts(x, [min(size, total - start) for start in range(0, total, size)], axis)
     return parts(x, split.tolist(), axis)
 

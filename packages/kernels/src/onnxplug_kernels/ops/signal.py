@@ -11,9 +11,8 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import numpy_dtype
-from onnxplug_kernels.ops.join import from_front
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import FAIL, Refusal
+from onnxplug_kernels.refusals import FAIL, Refusal, require_axis
 
 REMEMBERED, SMALL = 8, 1 << 16
 """How many windows and mel matrices are kept for when they are asked for again, as in every run, and elements of the largest."""
@@ -32,7 +31,7 @@ def dft(xp: Any, x: Any, dft_length: Any = None, axis: Any = None, *, inverse: i
 
 
 def _dft(xp: Any, x: Any, dft_length: Any, axis: int, inverse: int, onesided: int) -> Any:
-    axis = from_front(axis, x.ndim)
+    axis = require_axis(axis, x.ndim)
     if axis == x.ndim - 1:
         raise ValueError("DFT along the last axis, which holds the real and imaginary parts")
     _check_parts(x)

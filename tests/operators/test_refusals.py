@@ -48,6 +48,8 @@ AT_LOAD: list[tuple[str, list[Any]]] = [
     ("LayerNormalization <axis=5>", [TABLE, np.ones(4, F)]),
     ("CumSum <reverse=99>", [TABLE, np.array(0)]),
     ("Mod <fmod=2>", [TABLE, TABLE]),
+    ("Transpose <perm=[1,1]>", [TABLE]),
+    ("Transpose <perm=[0,2]>", [TABLE]),
 ]
 AT_RUN: list[tuple[str, list[Any]]] = [
     *((window, [np.array(-3)]) for window in ("HannWindow", "HammingWindow", "BlackmanWindow")),
@@ -94,6 +96,7 @@ AT_RUN: list[tuple[str, list[Any]]] = [
     ("Unsqueeze", [TABLE, whole(9)]),
     ("Resize", [IMAGE, None, np.array([1, 1, -2, 2], F)]),
     ("OneHot", [whole(1), whole(3), np.array([0, 1, 2], F)]),
+    ("OneHot", [whole(), whole(0), np.array([0, 1], F)]),
     ("AffineGrid", [np.ones((3, 2, 3), F), whole(2, 1, 4, 4)]),
     ("Reshape", [TABLE, whole(3, 4).reshape(1, 2)]),
     *((f"{op} <axis={axis}>", [TABLE]) for op in ("Unique", "LpNormalization") for axis in (2, -3)),
@@ -203,10 +206,17 @@ def test_axes_of_a_scalar(op: str, shapes: bool, codegen: str) -> None:
         *((f"{op} <keepdims=0>", [TABLE, whole(1, -1)]) for op in ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceSumSquare")),
         ("Split", [TABLE, whole()]),
         ("SplitToSequence <keepdims=0>", [TABLE, whole()]),
+        *(("Pad", [TABLE, np.array([*first, *last])]) for first, last in (((-4, 0), (5, 0)), ((0, 7), (0, -5)), ((-5, 1), (2, 1)))),
+        ("Pad", [TABLE[:0], whole(-1, 0, 3, 0)]),
+        *(
+            (f'Resize <mode="{mode}", coordinate_transformation_mode="tf_crop_and_resize">', [TABLE, region, np.array([2, 1.5], F)])
+            for mode in ("nearest", "linear") for region in (np.array([0.2, 0.1, 0.7, 1.2], F), np.array([0, 0, 1, 0.5], F))
+        ),
     ],
 )  # fmt: skip
-def test_places_told_twice_or_not_at_all(node: str, inputs: list[Any], shapes: bool, codegen: str) -> None:
-    """onnxruntime takes an axis that is there twice once, and no sizes for equal ones."""
+def test_odd_operands(node: str, inputs: list[Any], shapes: bool, codegen: str) -> None:
+    """As in onnxruntime an axis that is told twice counts once, no sizes mean equal ones, what is taken off beyond the last element comes
+    out of what is added, and a region has no part in the size that scales give."""
     options = onnxplug.SessionOptions()
     options.add_session_config_entry("ep.cpu.codegen", codegen)
     source, feeds = model(node, inputs, shapes, 18), {f"x{i}": x for i, x in enumerate(inputs)}

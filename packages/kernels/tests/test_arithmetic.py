@@ -141,6 +141,16 @@ def test_a_norm_beyond_its_type_is_the_largest_number(op_type: str, dtype: type)
     assert run(op_type, 18, np.full((1, 4), most, dtype), np.array([1]), keepdims=0).tolist() == [most]
 
 
+def test_parts_of_which_the_last_would_be_less_than_nothing() -> None:
+    assert [part.tolist() for part in run("Split", 18, np.arange(4), num_outputs=3, n_outputs=3)] == [
+        [0, 1],
+        [2, 3],
+        [],
+    ]
+    with pytest.raises(ValueError, match="Split size 2 exceeds the remaining size of the selected axis, 1"):
+        run("Split", 18, np.arange(5), num_outputs=4, n_outputs=4)
+
+
 @pytest.mark.parametrize("last", [0, 1])
 @pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
 def test_the_place_in_a_scalar(op_type: str, last: int) -> None:

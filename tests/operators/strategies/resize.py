@@ -73,7 +73,7 @@ def resize(d: Draw) -> Case:
         inner = [i for i, a in enumerate(axes) if a >= rank - moved]
         roi[inner], roi[[i + len(axes) for i in inner]] = 0.25, d.pick(0.75, 1.0)
         attributes["extrapolation_value"] = 2.0
-    by_size = d.flag() or way == "tf_crop_and_resize"
+    by_size = d.flag()
     region = None if roi is None else roi.astype(numpy_dtype(d.element("T2")))
     empty = np.zeros(0, numpy_dtype(d.element("T2")))
     if d.version == 11:

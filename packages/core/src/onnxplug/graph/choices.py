@@ -141,6 +141,11 @@ def _counted(node: Node) -> Refusal:
     return None if 0 < least <= most else f"min_gram_length {least} is not in 1..max_gram_length ({most})"
 
 
+def _ordered(node: Node) -> Refusal:
+    order = node.attributes.get("perm", ())
+    return None if sorted(order) == list(range(len(order))) else f"perm {order} is no order of {len(order)} dimensions"
+
+
 def _sampled(node: Node) -> Refusal:
     count = node.attributes.get("sampling_ratio", 0)
     return None if count >= 0 else f"sampling_ratio is {count}, it must not be negative"
@@ -194,6 +199,7 @@ _RULES: Mapping[str, Callable[[Node], Refusal]] = {
     "RotaryEmbedding": _rotated,
     "Split": _split,
     "TfIdfVectorizer": _counted,
+    "Transpose": _ordered,
     "Upsample": _enlarged,
     **dict.fromkeys(("RNN", "GRU", "LSTM"), _recurrent),
 }

@@ -103,7 +103,7 @@ def one_hot(xp: Any, indices: Any, depth: np.ndarray, values: Any, *, axis: int 
 
 
 def _one_hot(xp: Any, index: Any, depth: int, values: Any, axis: int) -> Any:
-    if depth < 0:
+    if depth < 1:
         raise Refusal("Depth is negative.")
     if tuple(values.shape) != (2,):
         raise ValueError(f"OneHot: values {tuple(values.shape)} are not two")

@@ -73,7 +73,7 @@ def split(
     if num_outputs > total:
         raise ValueError(f"Invalid num_outputs value of {num_outputs}. Size of dimension being split is {total}")
     size = -(-total // num_outputs)
-    return tuple(parts(x, [min(size, max(total - i * size, 0)) for i in range(num_outputs)], axis))
+    return tuple(parts(x, [size] * (num_outputs - 1) + [max(total - size * (num_outputs - 1), 0)], axis))
 
 
 def _for_all(x: Any, axis: int, lengths: list[int], count: int) -> list[int]:
@@ -201,8 +201,11 @@ def _pad(xp: Any, x: Any, pads: list[int], axes: list[int], mode: str, value: An
     cropped = tuple(
         slice(max(-b, 0), max(n + min(a, 0), max(-b, 0))) for n, b, a in zip(x.shape, before, after, strict=True)
     )
-    x = x[(*cropped, ...)]
-    added = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    sizes, x = x.shape, x[(*cropped, ...)]
+    # What is taken off beyond the last element comes out of what the other side adds.
+    added = [
+        (max(b, 0) - max(-a - n, 0), max(a, 0) - max(-b - n, 0)) for n, b, a in zip(sizes, before, after, strict=True)
+    ]
     if mode == "constant":
         return _surround(xp, x, added, value)
     for axis, (b, a) in enumerate(added):

@@ -112,7 +112,7 @@ def resize_plans(
         raise ValueError(f"tf_crop_and_resize needs a roi of {2 * len(axes)} numbers")
     regions = [(float(roi[i]), float(roi[i + len(axes)])) if crop else (0.0, 1.0) for i in range(len(axes))]
     extents = [shape[axis] for axis in axes]
-    outputs, factors = _targets(extents, regions, scales, sizes, keep_aspect_ratio_policy)
+    outputs, factors = _targets(extents, scales, sizes, keep_aspect_ratio_policy)
 
     plans: dict[int, Resampling] = {}
     for axis, size, output, factor, region in zip(axes, extents, outputs, factors, regions, strict=True):
@@ -135,10 +135,9 @@ def resize_plans(
     return plans
 
 
-def _targets(
-    extents: Sequence[int], regions: Sequence[tuple[float, float]], scales: Any, sizes: Any, policy: str
-) -> tuple[list[int], list[float]]:
-    """(output size, scale) of each axis that is resized."""
+def _targets(extents: Sequence[int], scales: Any, sizes: Any, policy: str) -> tuple[list[int], list[float]]:
+    """(output size, scale) of each axis that is resized. The specification multiplies sizes with the share of a roi too; its inference of
+    shapes, its reference and onnxruntime do not."""
     if sizes is not None and sizes.size and scales is not None and scales.size:
         raise Refusal("Only one of scales or sizes must be provided as input.")
     if sizes is None or sizes.size == 0:
@@ -147,8 +146,7 @@ def _targets(
         factors = [float(s) for s in scales]
         if not min(factors, default=1) > 0:
             raise Refusal("Scale value should be greater than 0.")
-        outputs = [_scaled(n, s, e - b) for n, s, (b, e) in zip(extents, factors, regions, strict=True)]
-        return outputs, factors
+        return [_scaled(n, s) for n, s in zip(extents, factors, strict=True)], factors
     if sizes.size != len(extents):
         raise ValueError(f"{sizes.size} sizes for {len(extents)} axes")
     wanted = [int(n) for n in sizes]
@@ -167,9 +165,9 @@ def _targets(
     return [int(factor * n + 0.5) for n in extents], [factor] * len(extents)
 
 
-def _scaled(size: int, scale: float, share: float = 1.0) -> int:
-    """floor(size * share * scale) in float32, as shape inference has it."""
-    return int(np.floor(np.float32(size) * np.float32(share) * np.float32(scale)))
+def _scaled(size: int, scale: float) -> int:
+    """floor(size * scale) in float32, as shape inference has it."""
+    return int(np.floor(np.float32(size) * np.float32(scale)))
 
 
 _ROUNDINGS = 2.0**-20

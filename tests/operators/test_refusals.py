@@ -122,6 +122,7 @@ OLDER: list[tuple[int, str, list[Any]]] = [
     (11, "Unsqueeze <axes=[0, 4294967296]>", [TABLE]),
     (13, "Transpose <perm=[4294967297, 0]>", [TABLE]),
     (18, "Split <num_outputs=1>", [TABLE, whole(3)]),
+    (18, "OneHot", [whole(1, 2), whole(0), np.array([0, 1], F)]),
     (
         23,
         "RotaryEmbedding <num_heads=-1>",

@@ -131,6 +131,8 @@ def one_hot(b: Lowering, node: NodeView) -> None:
     known = b.numbers(depth)
     if known is None:
         raise Unsupported(f"'{depth.name}' depends on data")
+    if known[0] < 1:
+        raise Unsupported("there are no classes")
     shape, index, both = b.shape(y), b.read(indices), b.dense(values)
     axis = axis_of(attributes(node, axis=-1)["axis"], len(shape))
     wide = index.viewed(

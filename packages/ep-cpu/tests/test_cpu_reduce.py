@@ -42,6 +42,14 @@ def test_axes_of_the_run_are_left_to_the_returning_form() -> None:
     assert case.bind(case.returned()) is None
 
 
+@pytest.mark.parametrize("op_type", ("ReduceMean", *SIMPLE))
+def test_scalars_are_left_to_the_returning_form(op_type: str) -> None:
+    """It looks at none of their axes."""
+    case = Case(op_type, 11, np.array(2, np.float32), axes=[0, -1], keepdims=1)
+    np.testing.assert_array_equal(case.returned(), [np.array(2, np.float32)])
+    assert case.bind(case.returned()) is None
+
+
 @pytest.mark.parametrize("op_type", ("ArgMax", "ArgMin"))
 @given(data=st.data(), keepdims=st.integers(0, 1), last=st.integers(0, 1))
 def test_positions(op_type: str, data: st.DataObject, keepdims: int, last: int) -> None:

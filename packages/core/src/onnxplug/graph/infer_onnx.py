@@ -41,6 +41,8 @@ def inferred_by_onnx(node: Node, inputs: Types, constants: Mapping[str, np.ndarr
         return found
     if node.op_type == "Reshape":
         return _reshaped(inputs, found)
+    if node.op_type in ("Squeeze", "Unsqueeze") and "axes" in node.attributes:
+        return _placed(node, inputs, found)
     if node.op_type in _POOLS and node.attributes.get("ceil_mode", 0):
         return _pooled(node, inputs, found)
     if node.op_type == "ConvTranspose" and "output_shape" in node.attributes:
@@ -133,6 +135,19 @@ def _reshaped(inputs: Types, found: Types) -> Types:
         return [TensorType(made.element, (None,) * count)]
     given, taken = (t.static_shape if isinstance(t, TensorType) else None for t in (data, made))
     if given is None or taken is None or math.prod(given) == math.prod(taken):
+        return found
+    return [TensorType(made.element)]  # the kernel refuses it
+
+
+def _placed(node: Node, inputs: Types, found: Types) -> Types:
+    """Nothing of the shape where an axis is none or one is there twice: onnx leaves these out, before version 13."""
+    (x, *_), (made, *_), axes = inputs, found, node.attributes["axes"]
+    if not isinstance(x, TensorType) or not isinstance(made, TensorType) or x.shape is None:
+        return found
+    added = len(axes) if node.op_type == "Unsqueeze" else 0
+    rank = len(x.shape) + added
+    places = {axis % rank for axis in axes if -rank <= axis < rank}
+    if all(-rank <= axis < rank for axis in axes) and len(places) >= added:
         return found
     return [TensorType(made.element)]  # the kernel refuses it
 

@@ -31,7 +31,7 @@ def _enter(op_type: str, until: int, dtypes: frozenset[str]) -> Callable[[Reduct
                 axes = constant_ints(inputs, 1)
                 if axes is None:
                     return None
-            if not axes and (noop_with_empty_axes or not x.shape):
+            if not x.shape or (not axes and noop_with_empty_axes):
                 return None
             front = tuple(dict.fromkeys(normal_axis(a, len(x.shape)) for a in axes or range(len(x.shape))))
             call = make(x, front, bool(keepdims))

@@ -12,7 +12,7 @@ from onnx import defs
 
 from onnxplug_kernels import find
 from onnxplug_kernels.ops.ml_linear import linear_regressor, svm_regressor
-from onnxplug_kernels.refusals import Refusal
+from onnxplug_kernels.refusals import FAIL, Refusal
 
 WORDS = np.array([["a", "b"], ["zz", "c"]], dtype=object)
 
@@ -183,6 +183,13 @@ def test_like_onnxruntime(case: Case) -> None:
 @pytest.mark.parametrize("case", [c for c in CASES if is_portable(c)], ids=str)
 def test_with_the_standard_alone(case: Case) -> None:
     assert_portable(case)
+
+
+def test_features_of_other_samples() -> None:
+    join = find(ML, "FeatureVectorizer", 1).function  # type: ignore[union-attr]
+    with pytest.raises(Refusal, match="Input 0 batch size: 3, input 1 batch size: 2") as raised:
+        join(np, np.ones((3, 1)), np.ones((2, 2)), inputdimensions=[1, 2])
+    assert raised.value.status == FAIL
 
 
 def test_too_few_coefficients() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.ml_scores import rows
-from onnxplug_kernels.refusals import Refusal, require_range
+from onnxplug_kernels.refusals import FAIL, Refusal, require_range
 
 ML = "ai.onnx.ml"
 
@@ -46,6 +46,12 @@ def feature_vectorizer(xp: Any, *inputs: Any, inputdimensions: Sequence[int] = (
         if x.ndim not in (1, 2):
             raise ValueError(f"input {i} has shape {x.shape}; FeatureVectorizer takes (C,) and (N, C)")
         part = xp.astype(xp.reshape(x, (-1, x.shape[-1])), xp.float32)
+        if parts and part.shape[0] != parts[0].shape[0]:
+            raise Refusal(
+                "All inputs to FeatureVectorizer must have the same batch size. "
+                f"Input 0 batch size: {parts[0].shape[0]}, input {i} batch size: {part.shape[0]}.",
+                FAIL,
+            )
         width = inputdimensions[i] if inputdimensions else part.shape[1]
         missing = width - part.shape[1]
         if missing > 0:

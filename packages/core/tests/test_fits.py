@@ -148,6 +148,16 @@ def test_notes_on_values_that_are_not_true(text: str) -> None:
             True,
         ),
         ("MultiHeadAttention", {"num_heads": 2}, [(1, 3, 8)] * 3 + [None, (1, 4)], False),
+        *(
+            (
+                "MultiHeadAttention",
+                {"num_heads": 2},
+                [*[*given, None, None][:3], (bias,), (1, keys)],
+                (bias, keys) == (24, 3),
+            )
+            for given in ([(1, 3, 8)] * 3, [(1, 3, 8), (1, 3, 2, 2, 4)], [(1, 3, 2, 3, 4)])
+            for bias, keys in ((24, 3), (25, 3), (16, 3), (24, 1))
+        ),
         ("MultiHeadAttention", {"num_heads": 2}, [(1, 3, 8)] * 3 + [None, None, (1, 1, 3, 3)], True),
         ("MultiHeadAttention", {"num_heads": 2}, [(1, 3, 8)] * 3 + [None, None, (2, 2, 3, 3)], False),
         ("Attention", {}, [(1, 3, 8), (8, 24), (24,), (1, 3), (2, 1, 2, 5, 4)], False),

@@ -255,6 +255,24 @@ def test_heads_that_are_not_shared_evenly() -> None:
     assert raised.value.status == INVALID_ARGUMENT
 
 
+def test_sines_of_other_places_than_cosines() -> None:
+    sizes = [np.array([2], np.int32), np.array(3, np.int32)]
+    inputs = [normal(1, 3, 32)] * 3 + [None, None, *sizes, normal(8, 8), normal(9, 8)]
+    with pytest.raises(
+        Refusal, match=r"must have the same shape. Got cos_cache shape \{8,8\} and sin_cache shape \{9,8\}"
+    ):
+        run("GroupQueryAttention", inputs, num_heads=2, kv_num_heads=2, do_rotary=1)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 4), (1, 2, 3), (3,)])
+def test_masks_of_other_keys(shape: tuple[int, ...]) -> None:
+    mask = np.ones(shape, np.int32)
+    with pytest.raises(Refusal, match="a mask has shape"):
+        run("Attention", [normal(1, 3, 8), normal(8, 24), normal(24), mask], num_heads=2)
+    with pytest.raises(Refusal, match="a mask has shape"):
+        run("MultiHeadAttention", [*[normal(1, 3, 8)] * 3, None, mask], num_heads=2)
+
+
 def test_no_angles_turn_nothing() -> None:
     counts, sizes = {"num_heads": 2, "kv_num_heads": 2}, [np.array([2], np.int32), np.array(3, np.int32)]
     inputs = [normal(1, 3, 32)] * 3 + [None, None, *sizes]

@@ -29,10 +29,16 @@ def projected(node: Any, shapes: Sequence[Shape | None]) -> bool:
 
 def attended(node: Any, shapes: Sequence[Shape | None]) -> bool:
     """``MultiHeadAttention``: as many values as keys, batches and heads as the queries have; caches, masks and biases to match."""
-    q, k, v, _, mask, bias, *pasts = (operand(shapes, index) for index in range(8))
+    q, k, v, added, mask, bias, *pasts = (operand(shapes, index) for index in range(8))
+    if q is not None and len(q) == 5:  # (batch, rows, heads, 3, size): with keys and values
+        q = k = v = (q[0], q[1], q[2] * q[4])
+    elif k is not None and len(k) == 5:
+        k = v = (k[0], k[1], k[2] * k[4])
     if q is None or k is None or v is None or len(k) != len(v) or not 3 <= len(k) <= 4:
         return True
     if not (q[0] == k[0] == v[0] and k[len(k) - 2] == v[len(v) - 2]):
+        return False
+    if added is not None and len(k) == 3 and added != (q[2] + k[2] + v[2],):
         return False
     total, heads = k[len(k) - 2], node.attributes.get("num_heads", 0)
     sizes = _size(q, node.attributes.get("q_num_heads", heads)), _size(k, node.attributes.get("kv_num_heads", heads))
@@ -61,13 +67,15 @@ def _remembered(shapes: Sequence[Shape | None]) -> bool:
 
 
 def grouped(node: Any, shapes: Sequence[Shape | None]) -> bool:
-    """``GroupQueryAttention``: caches and lengths as many as the queries have batches."""
+    """``GroupQueryAttention``: caches and lengths as many as the queries have batches, a sine for each cosine."""
     q, key = shapes[0], operand(shapes, 1)
     heads, shared = node.attributes["num_heads"], node.attributes["kv_num_heads"]
     if q is None or heads < 1 or shared < 1:
         return q is None
     size = q[2] // (heads if key is not None else heads + 2 * shared)
-    lengths = operand(shapes, 5)
+    lengths, cosines, sines = (operand(shapes, index) for index in (5, 7, 8))
+    if cosines is not None and sines is not None and cosines != sines:
+        return False
     return (lengths is None or math.prod(lengths) == q[0]) and all(
         past is None or node.attributes.get("kv_cache_bit_width", 0) or _cached(past, q[0], shared, size)
         for past in shapes[3:5]

@@ -13,6 +13,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, split_heads
 from onnxplug_kernels.ops.contrib_matmul import matmul_integer_to_float
 from onnxplug_kernels.precision import narrow, widen
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
 
 MS = "com.microsoft"
 
@@ -262,6 +263,12 @@ def mask_bias(
     position = xp.arange(keys, dtype=xp.int64)
     bias = None
     if mask is not None:
+        known = {1: [(batch,), (2 * batch,), (3 * batch + 2,)], 2: [(batch, keys)], 3: [(batch, queries, keys)]}
+        if mask.ndim in known and tuple(mask.shape) not in known[mask.ndim]:
+            raise Refusal(
+                f"a mask has shape {braced(mask.shape)}, it must be one of {', '.join(map(braced, known[mask.ndim]))}",
+                INVALID_ARGUMENT,
+            )
         if mask.ndim == 1:
             ends = xp.reshape(mask[:batch], (batch, 1, 1, 1))
             seen = position < ends

@@ -12,7 +12,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, require_range, require_total
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, require_range, require_total
 
 MS = "com.microsoft"
 
@@ -127,6 +127,9 @@ def group_query_attention(
     if q_norm_weight is not None and k_norm_weight is not None:
         pairs = ((q, q_norm_weight, q_norm_epsilon), (k, k_norm_weight, k_norm_epsilon))
         q, k = (_normed(xp, x, w, qk_norm_epsilon if epsilon is None else epsilon) for x, w, epsilon in pairs)
+    if do_rotary and tuple(cos_cache.shape) != tuple(sin_cache.shape):
+        shapes = f"Got cos_cache shape {braced(cos_cache.shape)} and sin_cache shape {braced(sin_cache.shape)}."
+        raise Refusal(f"cos_cache and sin_cache must have the same shape. {shapes}", INVALID_ARGUMENT)
     if do_rotary and cos_cache.shape[-1]:
         rows = starts[:, None] + np.arange(length)
         if query_seqlens is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from onnxplug_kernels.activations import sigmoid
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.conv import qlinear_conv
+from onnxplug_kernels.ops.join import concat
 from onnxplug_kernels.ops.pool import average_pool, max_pool
 from onnxplug_kernels.ops.quantize import dequantize_linear, quantize_linear_10
 from onnxplug_kernels.refusals import require_axis
@@ -109,7 +110,7 @@ def qlinear_concat(xp: Any, y_scale: Any, y_zero: Any, *inputs: Any, axis: int) 
     parts = []
     for x, scale, zero in zip(inputs[::3], inputs[1::3], inputs[2::3], strict=True):
         parts.append(_quantized(xp, _floats(xp, x, scale, zero), y_scale, y_zero, x.dtype))
-    return xp.concat(parts, axis=axis)
+    return concat(xp, *parts, axis=axis)
 
 
 @op("QLinearReduceMean", 1, domain=MS)

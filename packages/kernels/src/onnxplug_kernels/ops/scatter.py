@@ -78,7 +78,7 @@ def tensor_scatter(
     size, length = past_cache.shape[axis], update.shape[axis]
     starts = [0] * past_cache.shape[0] if write_indices is None else write_indices.tolist()
     for sample, start in enumerate(starts):
-        start = start % size if mode == "circular" else start
+        start = start % size if mode == "circular" and size else start
         fits = min(length, size - start)
         if start < 0:
             raise Refusal(f"TensorScatter: write_indices[{sample}] = {start} is negative", FAIL)

@@ -263,12 +263,14 @@ def mask_bias(
     position = xp.arange(keys, dtype=xp.int64)
     bias = None
     if mask is not None:
-        known = {1: [(batch,), (2 * batch,), (3 * batch + 2,)], 2: [(batch, keys)], 3: [(batch, queries, keys)]}
-        if mask.ndim in known and tuple(mask.shape) not in known[mask.ndim]:
-            raise Refusal(
-                f"a mask has shape {braced(mask.shape)}, it must be one of {', '.join(map(braced, known[mask.ndim]))}",
-                INVALID_ARGUMENT,
-            )
+        known: dict[int, list[tuple[int, ...]]] = {
+            1: [(batch,), (2 * batch,), (3 * batch + 2,)],
+            2: [(batch, keys)],
+            3: [(batch, queries, keys)],
+        }
+        if tuple(mask.shape) not in known.get(mask.ndim, [tuple(mask.shape)]):
+            wanted = ", ".join(map(braced, known[mask.ndim]))
+            raise Refusal(f"a mask has shape {braced(mask.shape)}, it must be one of {wanted}", INVALID_ARGUMENT)
         if mask.ndim == 1:
             ends = xp.reshape(mask[:batch], (batch, 1, 1, 1))
             seen = position < ends

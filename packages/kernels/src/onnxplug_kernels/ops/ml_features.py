@@ -41,7 +41,7 @@ def feature_vectorizer(xp: Any, *inputs: Any, inputdimensions: Sequence[int] = (
     """
     if any(width < 0 for width in inputdimensions):
         raise ValueError(f"inputdimensions are {list(inputdimensions)}; a width is not negative")
-    parts = []
+    parts: list[Any] = []
     for i, x in enumerate(inputs):
         if x.ndim not in (1, 2):
             raise ValueError(f"input {i} has shape {x.shape}; FeatureVectorizer takes (C,) and (N, C)")

@@ -127,6 +127,21 @@ def test_windows_over_the_edge_sum_what_is_there(provider: ReferenceProvider) ->
     np.testing.assert_array_equal(got, [[[2, 2, 1]]])
 
 
+@pytest.mark.parametrize("ignored", [None, -1, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_loss_is_finite_where_a_probability_is_none(
+    ignored: int | None, weighted: bool, provider: ReferenceProvider
+) -> None:
+    x = np.array([[0, 1000, 0], [500, 0, 1], [2, 3, 700]], np.float32)
+    labels = np.array([0, 1, 2 if ignored is None else ignored])
+    weights = np.array([0.5, 2, 3] if weighted else [1, 1, 1], np.float32)
+    counted = weights[labels] * (labels != ignored)
+    told = {} if ignored is None else {"ignore_index": ignored}
+    given = [x, labels, *([weights] if weighted else [])]
+    got = run(provider, node("SoftmaxCrossEntropyLoss", 13, len(given), **told), *given)
+    np.testing.assert_allclose(got, counted @ [1000, 500, 0] / counted.sum(), rtol=1e-6)
+
+
 def test_limits_of_boxes_may_be_left_out(provider: ReferenceProvider) -> None:
     boxes = np.array([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]]], np.float32)
     scores = np.array([[[0.9, 0.8, 0.1]]], np.float32)

@@ -12,10 +12,12 @@ from onnx.reference.ops import (
     op_gemm,
     op_log_softmax,
     op_lp_pool,
+    op_negative_log_likelihood_loss,
     op_non_max_suppression,
     op_one_hot,
     op_pad,
     op_slice,
+    op_softmax_cross_entropy_loss,
     op_softsign,
     op_squeeze,
     op_unsqueeze,
@@ -64,13 +66,18 @@ class Gemm_7(op_gemm.Gemm_7):
         return found
 
 
+def _log_softmax(x: np.ndarray, axis: int) -> np.ndarray:
+    """x - max - log(sum(exp(x - max))): the logarithm of what softmax gives is -inf where that has become zero."""
+    shifted = x - x.max(axis=axis, keepdims=True)
+    found: np.ndarray = (shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(x.dtype)
+    return found
+
+
 class LogSoftmax(op_log_softmax.LogSoftmax):
-    """x - max - log(sum(exp(x - max))): the logarithm of Softmax is -inf where that has become zero."""
+    """Not by way of Softmax."""
 
     def _run(self, X: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
-        axis = self.axis if axis is None else axis  # type: ignore[attr-defined]
-        shifted = X - X.max(axis=axis, keepdims=True)
-        return ((shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))).astype(X.dtype),)
+        return (_log_softmax(X, self.axis if axis is None else axis),)  # type: ignore[attr-defined]
 
 
 class LpPool(op_lp_pool.LpPool):
@@ -169,6 +176,20 @@ class Slice_10(op_slice.Slice_10):
         return found
 
 
+class SoftmaxCrossEntropyLoss(op_softmax_cross_entropy_loss.SoftmaxCrossEntropyLoss):
+    """The negative log likelihood of LogSoftmax, not by way of Softmax."""
+
+    def _run(  # type: ignore[override]
+        self, x: np.ndarray, target: np.ndarray, weight: np.ndarray | None = None, **told: Any
+    ) -> tuple[np.ndarray, ...]:
+        scores = _log_softmax(x, 1)
+        if weight is None and told.get("ignore_index") == -1:  # with weights alone the function knows it
+            weight = np.ones(x.shape[1], x.dtype)
+        judge: Any = op_negative_log_likelihood_loss._compute_negative_log_likelihood_loss
+        (loss,) = judge(scores, target, weight, **told)
+        return (loss, scores) if len(self.onnx_node.output) == 2 else (loss,)
+
+
 class Softsign(op_softsign.Softsign):
     """x / (1 + |x|), of scalars too, for which NumPy's functions give no array to write on."""
 
@@ -203,6 +224,7 @@ CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
     op_pad.Pad_11: Pad_11,
     op_pad.Pad_18: Pad_18,
     op_slice.Slice_10: Slice_10,
+    op_softmax_cross_entropy_loss.SoftmaxCrossEntropyLoss: SoftmaxCrossEntropyLoss,
     op_softsign.Softsign: Softsign,
     op_squeeze.Squeeze_11: Squeeze_11,
     op_unsqueeze.Unsqueeze_11: Unsqueeze_11,

@@ -30,6 +30,8 @@ def compare(got: Any, expected: Any, rule: Precision, *, magnitude: Any = None, 
     given, wanted = np.asarray(got), np.asarray(expected)
     if _kind(given) != _kind(wanted):
         fail("kernels.dtype", f"{wanted.dtype} is expected, {given.dtype} given")
+    if given.dtype.kind in "UST":
+        fail("kernels.dtype", f"strings are given as {given.dtype}; arrays of text hold objects of type str")
     if given.shape != wanted.shape:
         fail("kernels.shape", f"shape {wanted.shape} is expected, {given.shape} given")
     if rule.kind == "random" or not wanted.size:

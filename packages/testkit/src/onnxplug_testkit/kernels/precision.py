@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxplug_testkit.kernels.extremes import COMPARED, CUT, MASKED, MOVED, SPECIALS, SPREADING, Wide
+from onnxplug_testkit.kernels.extremes import COMPARED, CUT, MASKED, MOVED, SPECIALS, SPREADING, STEEP, Wide
 
 Kind = Literal["exact", "rounded", "elementary", "sum", "scale", "random"]
 
@@ -45,19 +45,21 @@ class Precision:
 
 
 _EXACT = [
-    "BitShift", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
-    "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero", "OneHot", "Optional",
-    "OptionalGetElement", "OptionalHasElement", "Scatter", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-    "SequenceErase", "SequenceInsert", "SequenceLength", "Shape", "Size", "SplitToSequence", "Unique",
-    "TensorScatter", "ArrayFeatureExtractor", "Binarizer", "LabelEncoder", "GatherPacked", "MaxpoolWithMask",
+    "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
+    "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero",
+    "OptionalHasElement", "Scatter", "SequenceAt", "SequenceEmpty",
+    "SequenceErase", "SequenceLength", "Shape", "Size", "Unique",
+    "TensorScatter", "Binarizer", "LabelEncoder", "GatherPacked", "MaxpoolWithMask",
 ]  # fmt: skip
 _MOVES = [
     "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
-    "Transpose", "Trilu", "Unsqueeze",
+    "ExpandDims", "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile",
+    "Transpose", "Trilu", "Unsqueeze", "Optional", "OptionalGetElement", "SequenceConstruct", "SequenceInsert", "SplitToSequence",
+    "SampleOp", "UnfoldTensor",
 ]  # fmt: skip
 _SELECTS = [
-    "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "TopK",
+    "ArgMax", "ArgMin", "ArrayFeatureExtractor", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "MurmurHash3",
+    "OneHot", "TopK",
 ]  # fmt: skip
 _EXACT_SPECIALS = [
     "Abs",
@@ -154,16 +156,17 @@ _TABLE: dict[str, Precision] = {
         name: Precision("sum", 4, specials=SPREADING, wide="sum") for name in ("CumSum", "ReduceSum", "ReduceL1", "Sum")
     },
     "MatMul": Precision("sum", 4, specials=SPREADING, wide="products"),
-    "Gemm": Precision("sum", 4, specials=SPREADING),
+    "Gemm": Precision("sum", 4, specials=SPREADING, wide="products"),
+    "Einsum": Precision("sum", 4, wide="products"),
     **{name: Precision("random") for name in _RANDOM},
     **{name: Precision("scale", 4, step=1, seldom=True) for name in _QUANTIZES},
     **{name: Precision("scale", 32, single=True) for name in _SINGLE},
     **{name: Precision("scale", 32, single=True, of_inputs=True) for name in _DIFFERENCES},
-    "Relu": Precision("exact", specials=SPECIALS, zeros=False),
+    "Relu": Precision("exact", specials=SPECIALS, zeros=False, wide="all"),
     "Cast": Precision("exact", numeric=True, wide="all"),
     "CastLike": Precision("exact", numeric=True, wide="all"),
     "Clip": Precision("exact", zeros=False, specials=CUT, wide="all"),
-    "BitCast": Precision("exact", bits=True),
+    "BitCast": Precision("exact", bits=True, wide="all"),
     "BlackmanWindow": Precision("scale", 32, step=1),
     "Dropout": Precision("exact", zeros=False),
     # As 1 - exp(-x^2) P(x) from x = 0.5 on: exp's error enters with 2 x^2 erfc/erf <= 0.5, P's (Horner, 3 ULP) and the subtraction's with
@@ -180,7 +183,7 @@ _TABLE: dict[str, Precision] = {
     "HannWindow": Precision("scale", 32, step=1),
     "LSTM": Precision("scale", 256, least=1.0),
     "RNN": Precision("scale", 256, least=1.0),
-    "PRelu": Precision("elementary", 4),
+    "PRelu": Precision("elementary", 4, wide="product"),
     # alpha x + beta, clipped: |alpha x| <= 1 + beta where it is not, so that product, sum and alpha in single precision make
     # (1.5 + 1 + 1.5) / 2 eps.
     "HardSigmoid": Precision("scale", 4),
@@ -200,7 +203,11 @@ _TABLE: dict[str, Precision] = {
     "Mish": Precision("scale", 8),
     # In integers a logarithm is cut off, which falls on either side of a whole number.
     "ReduceLogSum": Precision("scale", 32, step=1),
-    "ReduceLogSumExp": Precision("scale", 32, step=1),
+    "ReduceLogSumExp": Precision("scale", 32, step=1, specials=STEEP),
+    "Col2Im": Precision("scale", 32, wide="sum"),
+    **{name: Precision("scale", 32, wide="products") for name in ("FusedGemm", "SparseToDenseMatMul")},
+    "ReduceSumSquare": Precision("scale", 32, wide="products"),
+    "SoftmaxCrossEntropyLoss": Precision("scale", 32, specials=STEEP),
 }
 _OTHER = Precision("scale", 32)
 

@@ -38,6 +38,8 @@ _SOUGHT = frozenset({"Imputer"})
 """Operators that look among values for one that would hardly be drawn: the values change places."""
 _MISSING = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 """Operators to which NaN says that a value is missing: where some are, the values change places."""
+_CHOSEN = 2.0**24
+"""Integers beyond what single precision tells apart are there on purpose: the values change places."""
 _SPELLED = frozenset({"Cast", "CastLike"})
 """Operators that read numbers in strings."""
 _ODD = ("", "n" * 300, "größe→大きさ", " blanks ", "-7")
@@ -70,7 +72,8 @@ def fresh(rng: np.random.Generator, op_type: str, formal: str, like: Any, text: 
         return as_element(like, element)
     if (op_type, formal) in _BLOCKS:
         return rng.permutation(like) if like.ndim > 1 else like.copy()
-    if op_type in _SOUGHT or (op_type in _MISSING and like.dtype.kind == "f" and np.isnan(like).any()):
+    chosen = like.dtype.kind in "iu" and like.size > 0 and bool((np.abs(like.astype(np.float64)) > _CHOSEN).any())
+    if chosen or op_type in _SOUGHT or (op_type in _MISSING and like.dtype.kind == "f" and np.isnan(like).any()):
         return as_element(rng.permutation(like.ravel()).reshape(like.shape), element)
     if formal.endswith("zero_point") and is_float(element):
         return np.zeros(like.shape, numpy_dtype(element))

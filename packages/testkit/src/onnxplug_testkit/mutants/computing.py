@@ -189,3 +189,39 @@ def repeats_at_least_once() -> Subject:
         return lambda x, repeats: kernel(x, np.maximum(repeats, 1))
 
     return with_kernels(("Tile",), create)
+
+
+@mutant("kernels.values", "RandomNormal")
+def draws_zeros() -> Subject:
+    """Draws the mean, always."""
+    return with_results(
+        lambda node, inputs, result: np.full_like(result, node.attributes.get("mean", 0.0)), ("RandomNormal",)
+    )
+
+
+@mutant("kernels.values", "Bernoulli")
+def tosses_a_fair_coin() -> Subject:
+    """Takes every chance for one half."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+        return lambda x: kernel(np.full_like(x, 0.5))
+
+    return with_kernels(("Bernoulli",), create)
+
+
+@mutant("kernels.special_values", "ReduceLogSumExp")
+def exponentiates_first() -> Subject:
+    """Takes exponentials of what is not small first, so that they are infinite."""
+
+    def change(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+        with np.errstate(over="ignore"):
+            return result + np.where(np.isinf(np.exp(inputs[0])).any(), np.inf, 0).astype(result.dtype)
+
+    return with_results(change, ("ReduceLogSumExp",))
+
+
+@mutant("kernels.dtype", "StringConcat")
+def writes_letters_side_by_side() -> Subject:
+    """Gives strings as an array of letters, of as many as the longest has."""
+    return with_results(lambda node, inputs, result: result.astype(str), ("StringConcat",))

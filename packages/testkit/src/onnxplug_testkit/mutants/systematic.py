@@ -72,6 +72,18 @@ _OF_NO_ACCOUNT = frozenset(
     }
 )
 """Operands, results and attributes of operators that change no result which is judged, each with what its schema says of it."""
+_INEXACT = frozenset(
+    {
+        "Pow", "ReduceL2", "ReduceMean",  # onnxruntime computes them of doubles, whatever the type
+        "GridSample", "Resize", "Upsample", "Shrink", "Binarizer", "Imputer",  # weights, bias, threshold and what is imputed are floats
+        "LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier",  # so are coefficients and thresholds
+        "QGemm", "QLinearConv", "QuantizeLinear",  # results of eight bits, by way of a float scale
+        "GroupQueryAttention", "NGramHashMapping", "RemovePadding", "VarlenNGramHashMapping",  # lengths, and numbers of words
+    }
+)  # fmt: skip
+"""Operators that may make floats of integers, or whose integers are small."""
+_BLIND = frozenset({"EyeLike", "NonZero", "OptionalHasElement", "Shape", "Size", "ConstantOfShape"})
+"""Operators whose results large numbers do not change."""
 _RESULTS = 9
 """More than any operator has, but for those with any number, of which so many are looked at."""
 _RANDOM = frozenset(
@@ -117,6 +129,7 @@ def alterations(operator: str) -> list[Alteration]:
             if any(v.shape[axis] > 1 for v in values if isinstance(v, np.ndarray) and v.ndim > axis):
                 text = f"{formal.name} is the same along axis {axis}"
                 found.append(Alteration(text, operands=functools.partial(_first_for_all, i, axis)))
+    found += _of_widths(op_type, schema)
     for i, formal in enumerate(schema.outputs[:_RESULTS]) if domain else ():
         if (op_type, formal.name) in _OF_NO_ACCOUNT:
             continue
@@ -125,6 +138,25 @@ def alterations(operator: str) -> list[Alteration]:
             text = f"{formal.name} is wrong behind the first along axis {axis}"
             found.append(Alteration(text, results=functools.partial(_spoilt, i, axis)))
     return found
+
+
+def _of_widths(op_type: str, schema: Any) -> Iterator[Alteration]:
+    """Integers that are floats of as many bits for a while, which do not tell the large ones apart."""
+    allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+    results = {text for formal in schema.outputs for text in allowed.get(formal.type_str, [formal.type_str])}
+    if op_type in _INEXACT or op_type in _BLIND or not any("int" in text or "bool" in text for text in results):
+        return
+    data = {formal.type_str for formal in schema.inputs if formal.name not in PARAMETERS}
+    for bits, kind in ((64, np.float64), (32, np.float32)):
+        if any(f"tensor(int{bits})" in allowed.get(name, ()) for name in data):
+            change = functools.partial(_as_floats, kind, bits // 8)
+            yield Alteration(
+                f"integers of {bits} bits are floats for a while",
+                operands=lambda operands, change=change: [change(x) for x in operands],  # type: ignore[misc]
+                results=lambda given, change=change: (
+                    tuple(map(change, given)) if isinstance(given, tuple) else change(given)
+                ),  # type: ignore[misc]
+            )
 
 
 def _changes_nothing(op_type: str, name: str, schema: Any) -> bool:
@@ -282,6 +314,13 @@ def _first_for_all(i: int, axis: int, operands: Operands) -> Operands:
 
 def _constant(x: np.ndarray, axis: int) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(x.take(range(min(1, x.shape[axis])), axis), x.shape))
+
+
+def _as_floats(kind: Any, nbytes: int, x: Any) -> Any:
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu" or x.dtype.itemsize != nbytes:
+        return x
+    with np.errstate(invalid="ignore"):
+        return x.astype(kind).astype(x.dtype)
 
 
 def _spoilt(i: int, axis: int | None, results: Any) -> Any:

@@ -15,6 +15,7 @@ from onnxplug_testkit.kernels.own.given_hybrid import given_hybrid_nodes
 from onnxplug_testkit.kernels.own.given_ml import given_ml_nodes
 from onnxplug_testkit.kernels.own.given_quantized import given_quantized_nodes
 from onnxplug_testkit.kernels.own.hybrid import hybrid_nodes
+from onnxplug_testkit.kernels.own.large import large_nodes
 from onnxplug_testkit.kernels.own.ml import machine_learning_nodes
 from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.packed import packed_nodes
@@ -36,6 +37,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *given_nodes(),
         *recurrent_nodes(),
         *rank_nodes(),
+        *large_nodes(),
         *machine_learning_nodes(),
         *given_ml_nodes(),
         *contrib_nodes(),

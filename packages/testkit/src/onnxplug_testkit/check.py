@@ -45,6 +45,7 @@ _MODULES = (
     "leaks",
     "transfer",
     "claims",
+    "registered",
     "graph",
     "circumstances",
     "patterns",

@@ -12,9 +12,7 @@ from onnxplug_testkit.check import Check, CheckFailed, Unsupported, checks
 from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kernels import claim
 from onnxplug_testkit.kernels.generated import Generated
-from onnxplug_testkit.kernels.plan import Plan, claimed_cells, plan
-from onnxplug_testkit.kernels.sized import Sized
-from onnxplug_testkit.kernels.together import Together
+from onnxplug_testkit.kernels.plan import Group, Plan, claimed_cells, plan
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.ledger import Ledger, TestEntry
 from onnxplug_testkit.levels import up_to
@@ -110,7 +108,7 @@ class Kit:
         if not found:
             raise Unsupported("claimed", "no drawn structure is legal in this version and claimed")
 
-    def try_group(self, group: Sized | Together) -> None:
+    def try_group(self, group: Group) -> None:
         """Run a test of many sizes or several nodes. CheckFailed, or Unsupported when it was declined or cannot be judged."""
         outcome = group.run(self.subject, self.seed)
         if outcome.status != "passed":

@@ -9,9 +9,6 @@ import numpy as np
 from onnxplug.contract import Claim, Decline, KernelDef
 from onnxplug.graph import Graph
 from onnxplug_testkit.check import check
-from onnxplug_testkit.kernels.cells import Claimed, parameters, schemas
-from onnxplug_testkit.kernels.retarget import retarget
-from onnxplug_testkit.kernels.structures import structures
 from onnxplug_testkit.models import Lookup, chain, dag, graph_of
 from onnxplug_testkit.subject import Subject
 
@@ -85,24 +82,6 @@ def declines_say_why(subject: Subject, seed: int) -> None:
                 assert not (silent and isinstance(kernels.kernel_for(node), KernelDef)), (
                     f"'{node.name}' ({node.op_type}) has a kernel and is left without a reason"
                 )
-
-
-@check("graph.claims_are_registered")
-def claims_are_registered(subject: Subject, seed: int) -> None:
-    """Nodes for which the registry has no kernel are not claimed, not as regions either: the registry is what the kit tries."""
-    with subject.instance() as instance:
-        registered = {(d.domain, d.op_type) for d in instance.call("get_kernel_registry") or ()}
-        for key, known in structures().items():
-            schema = schemas().get(known[0].key)
-            if key in registered or schema is None:
-                continue
-            target = retarget(known[0], Claimed(known[0].key, parameters(schema)), {})
-            if target is not None:
-                answers = (
-                    instance.call("get_capability", graph=graph_of(target.model()), kernels=Lookup(instance)) or ()
-                )
-                claimed = any(isinstance(answer, Claim) for answer in answers)
-                assert not claimed, f"{key[1]} is claimed, the registry has no kernel for it"
 
 
 def _graphs(subject: Subject, seed: int) -> list[Graph]:

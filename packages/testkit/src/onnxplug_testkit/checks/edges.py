@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from onnxplug_testkit.subject import Subject
 
 MANY = 60
 """Inputs and outputs of one graph."""
+LONG = 1500
+"""Nodes one behind the other: more than functions that call themselves can be deep in Python."""
 SIDE = 16
 NAMES = (
     "a b",
@@ -51,6 +54,22 @@ def edges(subject: Subject, seed: int) -> None:
                     agree([alone], [wanted], what=f"a graph {what}, {output.name[:40]!r} alone")
         except STATUS_ERRORS as error:
             raise AssertionError(f"a graph {what}: {error}") from error
+
+
+@check("graph.long_chains")
+def long_chains(subject: Subject, seed: int) -> None:
+    """A graph of 1500 nodes, each behind the one before, is placed and compiled, and gives the oracle's results."""
+    operators = [o for o in taken(subject) if o != "Exp"] or ["Exp"]
+    names = ["x", *(f"v{number}" for number in range(1, LONG)), "y"]
+    nodes = []
+    for number, (source, target) in enumerate(itertools.pairwise(names)):
+        op_type = operators[number % len(operators)]
+        inputs = [source] if op_type in UNARY else [source, "x"]
+        nodes.append(helper.make_node(op_type, inputs, [target], f"step{number}"))
+    made = model(nodes, {"x": ("n", SIDE)}, ["y"])
+    feeds = {"x": np.random.default_rng(seed).uniform(-1, 1, (3, SIDE)).astype(np.float32)}
+    with open_session(subject, made) as session:
+        agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"a chain of {LONG} nodes")
 
 
 @check("graph.left_out_outputs")

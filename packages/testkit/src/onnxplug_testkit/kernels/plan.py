@@ -14,6 +14,7 @@ from onnxplug.contract import Decline
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, claims, schemas
+from onnxplug_testkit.kernels.company import Company
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.features import features
 from onnxplug_testkit.kernels.generated import Generated
@@ -26,6 +27,8 @@ from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.models import CPU, Lookup, graph_of
 from onnxplug_testkit.subject import Subject
 
+Group = Sized | Together | Company
+"""A test of one operator that looks at more than one node and one size."""
 PER_VERSION = 6
 """Structures tried in the newest version an operator is claimed in, beside those with features of their own; older ones get a third."""
 ATTEMPTS = 60
@@ -44,7 +47,7 @@ class Plan:
     trials: list[Trial] = field(default_factory=list)
     unreached: dict[Cell, str] = field(default_factory=dict)
     generated: list[Generated] = field(default_factory=list)
-    groups: list[Sized | Together] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
     only: Collection[str] | None = None
 
 
@@ -60,6 +63,7 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
         newest: dict[tuple[str, str], int] = {}
         for each in claimed:
             newest[each.key[:2]] = max(newest.get(each.key[:2], 0), each.key[2])
+        cells = frozenset(cell for each in claimed for cell in each.cells)
         extra = {(s.domain, s.name, s.since_version): s for s in own}
         for each in claimed:
             if only is None or each.key[1] in only:
@@ -68,7 +72,7 @@ def plan(subject: Subject, only: Collection[str] | None = None) -> Plan:
                 _plan_version(made, each, schema, latest, takes)
                 if schema is not None and latest:
                     made.groups += sized(each, schema)
-                    made.groups += _together(each.key, made.trials)
+                    made.groups += _together(each.key, made.trials, cells)
                 if schema is not None and can_draw(*each.key):
                     made.generated.append(Generated(each, schema, later))
     return made
@@ -82,11 +86,12 @@ def claimed_cells(subject: Subject, only: Collection[str] | None) -> list[Cell]:
     return [cell for each in claimed if only is None or each.key[1] in only for cell in each.cells]
 
 
-def _together(key: Key, trials: Sequence[Trial]) -> list[Together]:
-    """Those of the operator's structures that are in the version's plan with the types of the first."""
+def _together(key: Key, trials: Sequence[Trial], cells: Collection[Cell]) -> list[Group]:
+    """Those of the operator's structures that are in the version's plan with the types of the first; ``cells`` are all that are claimed."""
     targets = [t.target for t in trials if t.target.key == key and t.weights]
     alike = [t for t in targets if t.binding == targets[0].binding]
-    return [Together(key, alike)] if len(alike) > 1 else []
+    found: list[Group] = [Together(key, alike)] if len(alike) > 1 else []
+    return [*found, Company(key, alike, cells)] if alike else found
 
 
 def _schemas(instance: ProviderInstance) -> Sequence[Any]:

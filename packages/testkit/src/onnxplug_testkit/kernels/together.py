@@ -22,7 +22,7 @@ from onnxplug_testkit.kernels.values import fresh
 from onnxplug_testkit.models import open_session, open_strictly
 from onnxplug_testkit.subject import Subject
 
-_NEAR = Precision("scale", 64, step=1)
+NEAR = Precision("scale", 64, step=1)
 """Two runs of one provider on one node; a wrong attribute is seen at once."""
 
 
@@ -41,44 +41,48 @@ class Together:
     def run(self, subject: Subject, seed: int) -> Outcome:
         """Compare each node's results with those it has in a session of its own. CheckFailed names the node."""
         rng = np.random.default_rng([seed, number_of(self.id)])
-        alone = [(t, f, r) for t, f in self._fed(rng) if (r := _alone(subject, t, f)) is not None]
-        if len(alone) < 2 or precision(*self.key).kind == "random":
+        found = [(t, f, alone(subject, t, [f])) for t, f in fed(rng, self.targets)]
+        told = [(target, feeds, results[0]) for target, feeds, results in found if results is not None]
+        if len(told) < 2 or precision(*self.key).kind == "random":
             return Outcome("declined", text="fewer than two structures are taken")
-        made, feeds = _joined([t for t, _, _ in alone], [f for _, f, _ in alone])
+        made, feeds = _joined([t for t, _, _ in told], [f for _, f, _ in told])
         try:
             with open_session(subject, made) as session:
                 got = session.run(None, feeds)
         except STATUS_ERRORS as error:
-            fail("kernels.nodes_are_apart", f"a graph of {len(alone)} such nodes: {error}")
-        for target, _, wanted in alone:
+            fail("kernels.nodes_are_apart", f"a graph of {len(told)} such nodes: {error}")
+        for target, _, wanted in told:
             mine, got = got[: len(wanted)], got[len(wanted) :]
             for g, w in zip(mine, wanted, strict=True):
                 try:
-                    compare(g, w, _NEAR)
+                    compare(g, w, NEAR)
                 except CheckFailed as error:
                     fail("kernels.nodes_are_apart", f"beside other nodes, {target}: {error}")
         return Outcome("passed")
 
-    def _fed(self, rng: np.random.Generator) -> list[tuple[Target, Feeds]]:
-        """Fresh data for each; operands of one place, type and shape are one array, so that nodes differ in their attributes."""
-        shared: dict[Any, Any] = {}
-        found = []
-        for target in self.targets:
-            feeds = {}
-            for i, o in enumerate(target.inputs):
-                if o.like is not None:
-                    made = fresh(rng, self.key[1], o.formal, o.like, o.type)
-                    plain = isinstance(made, np.ndarray) and not o.is_parameter
-                    feeds[f"x{i}"] = shared.setdefault((i, o.type, made.shape), made) if plain else made
-            found.append((target, feeds))
-        return found
+
+def fed(rng: np.random.Generator, targets: Sequence[Target]) -> list[tuple[Target, Feeds]]:
+    """Fresh data for each; operands of one place, type and shape are one array, so that nodes differ in their attributes."""
+    shared: dict[Any, Any] = {}
+    found = []
+    for target in targets:
+        feeds = {}
+        for i, o in enumerate(target.inputs):
+            if o.like is not None:
+                made = fresh(rng, target.key[1], o.formal, o.like, o.type)
+                plain = isinstance(made, np.ndarray) and not o.is_parameter
+                feeds[f"x{i}"] = shared.setdefault((i, o.type, made.shape), made) if plain else made
+        found.append((target, feeds))
+    return found
 
 
-def _alone(subject: Subject, target: Target, feeds: Feeds) -> list[Any] | None:
-    """The results of a node in a session of its own; None where it is not taken or fails, which is for its trial to say."""
+def alone(subject: Subject, target: Target, runs: Sequence[Feeds]) -> list[list[Any]] | None:
+    """The results of a node in a session of its own, run by run; None where it is not taken or fails, which is for its trial to say."""
     try:
         with open_strictly(subject, target.model()) as session:
-            return snapshot(session.run(None, feeds)) if session.placement().get("node") != tripwire.NAME else None
+            if session.placement().get("node") == tripwire.NAME:
+                return None
+            return [snapshot(session.run(None, feeds)) for feeds in runs]
     except STATUS_ERRORS:
         return None
 

@@ -17,6 +17,7 @@ from onnxplug.contract import (
     KernelRegistry,
     Region,
     SessionContext,
+    ValueView,
 )
 from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
@@ -156,6 +157,37 @@ class _Sated(ReferenceProvider):
 def is_sated() -> Subject:
     """Takes nodes of the first graph that it is asked about and of no other."""
     return subject(_Sated)
+
+
+class _Alone(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        for answer in super().get_capability(graph, kernels):
+            if isinstance(answer, Claim) and len(graph.nodes) > 1:
+                yield Decline(answer.nodes[0], "not worth it in a graph this large")
+            else:
+                yield answer
+
+
+@mutant("graph.random_graphs")
+def works_alone() -> Subject:
+    """Takes the only node of a graph and, of a graph of several, none."""
+    return subject(_Alone)
+
+
+class _Descending(ReferenceProvider):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        self._depth(graph.outputs[0])
+        yield from super().get_capability(graph, kernels)
+
+    def _depth(self, value: ValueView | None) -> int:
+        producer = None if value is None else value.producer
+        return 0 if producer is None else 1 + max(map(self._depth, producer.inputs), default=0)
+
+
+@mutant("graph.long_chains")
+def descends_node_by_node() -> Subject:
+    """Goes up a graph by a function that calls itself for each node."""
+    return subject(_Descending)
 
 
 class _Shallow(ReferenceProvider):

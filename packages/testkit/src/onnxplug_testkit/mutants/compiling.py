@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from onnxplug.contract import (
     RunContext,
     SessionContext,
     convex_groups,
+    type_strings,
 )
 from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
@@ -93,6 +95,18 @@ class _Eager(Walk):
 def fuses_too_eagerly() -> Subject:
     """Computes Relu with the product before it, though another node reads that product."""
     return with_regions(_Eager)
+
+
+class _Backwards(Walk):
+    def kept(self, node: NodeView, result: Any) -> Any:
+        read = any(v is not None and v.consumers for v in node.outputs)
+        return np.ascontiguousarray(result[::-1]) if read and node.op_type == "CumSum" else result
+
+
+@mutant("kernels.in_company", "CumSum")
+def fuses_what_it_has_not_tried() -> Subject:
+    """Is right about a sum that nothing reads, and hands it to the next node of the region the wrong way round."""
+    return with_regions(_Backwards)
 
 
 class _Named(Compiling):
@@ -180,6 +194,43 @@ class _Grasping(Compiling):
 def claims_beyond_its_registry() -> Subject:
     """Claims regions of operators that it has not registered, which no trial looks at."""
     return subject(_Grasping, HOST)
+
+
+class _Hasty(Compiling):
+    """Registers what it has for floats, and goes by the names of operators when it is asked."""
+
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._all = list(self._registry)
+        known = (d for d in self._all if d.op_type in _KNOWN and not d.domain and d.last >= _LATE)
+        self._registry = KernelRegistry(dataclasses.replace(d, types={"T": type_strings(["float"])}) for d in known)
+
+    def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
+        return kernels.owner(node) is None and not node.domain and node.op_type in _KNOWN
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        return [self.compiled(region, KernelRegistry(self._all)) for region in regions]
+
+
+_KNOWN, _LATE = ("Relu", "Add", "Softmax"), 13
+
+
+@mutant("graph.claims_are_registered")
+def claims_whatever_version_and_type() -> Subject:
+    """Claims regions of operators in versions and types that it has not registered."""
+    return subject(_Hasty, HOST)
+
+
+class _Familiar(Compiling):
+    def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
+        known = not node.subgraphs and any(d.op_type == node.op_type for d in self._registry)
+        return kernels.owner(node) is None and known
+
+
+@mutant("graph.claims_are_registered")
+def knows_operators_by_name() -> Subject:
+    """Takes an operator of another domain for the one of that name which it knows."""
+    return subject(_Familiar, HOST)
 
 
 class _Anonymous(Walk):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView
+from onnxplug_ep_reference.memory import contents
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import HOST, subject, with_kernels
@@ -124,3 +125,37 @@ class _Sparing(ReferenceProvider):
 def forgets_attributes() -> Subject:
     """Keeps kernels by operator and type, whatever the attributes."""
     return subject(_Sparing, HOST)
+
+
+class _Plain:
+    """A node whose alpha is 1."""
+
+    def __init__(self, node: NodeView) -> None:
+        self._node, self.attributes = node, {**node.attributes, "alpha": 1.0}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+
+@mutant("kernels.in_company", "Gemm")
+def scales_weights_in_place() -> Subject:
+    """Multiplies weights on the device by alpha, once, for itself and for all others that read them."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        if node.inputs[1] is None or node.inputs[1].constant is None:
+            return definition.create(node)
+        plain: Any = _Plain(node)
+        kernel: Any = definition.create(plain)
+        alpha = node.attributes.get("alpha", 1.0)
+        scaled: list[bool] = []
+
+        def call(a: Any, b: Any, *c: Any) -> Any:
+            if not scaled:
+                weights = contents(b, writable=True)
+                weights *= weights.dtype.type(alpha)
+                scaled.append(True)
+            return kernel(a, b, *c)
+
+        return call
+
+    return with_kernels(("Gemm",), create, options={})

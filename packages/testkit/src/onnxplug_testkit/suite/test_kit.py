@@ -6,8 +6,7 @@ import pytest
 
 from onnxplug_testkit.check import Check
 from onnxplug_testkit.kernels.generated import Generated
-from onnxplug_testkit.kernels.sized import Sized
-from onnxplug_testkit.kernels.together import Together
+from onnxplug_testkit.kernels.plan import Group
 from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.kit import Kit
 from onnxplug_testkit.plugin import kit_of
@@ -36,7 +35,7 @@ def test_generated(kit: Kit, kit_generated: Generated) -> None:
     kit.try_generated(kit_generated)
 
 
-def test_group(kit: Kit, kit_group: Sized | Together) -> None:
+def test_group(kit: Kit, kit_group: Group) -> None:
     """One operator over many sizes, or several nodes of one operator."""
     kit.try_group(kit_group)
 

@@ -60,6 +60,7 @@ _MODULES = (
     "malformed",
     "interrupts",
     "process",
+    "apart",
     "surroundings",
 )
 

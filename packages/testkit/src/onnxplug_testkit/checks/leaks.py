@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import tempfile
 import threading
 import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -49,7 +52,7 @@ def leaks_over_runs(subject: Subject, seed: int) -> None:
 
 @check("memory.leaks_over_sessions")
 def leaks_over_sessions(subject: Subject, seed: int) -> None:
-    """A hundred sessions, run or not, and closed, leave no block, thread or open file and no growing process behind."""
+    """A hundred sessions, run or not, and closed, leave no block, thread, process, open or temporary file and no growing process behind."""
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
 
@@ -60,13 +63,14 @@ def leaks_over_sessions(subject: Subject, seed: int) -> None:
                     session.run(None, {"x": x})
             del session
 
-    with subject.allocators() as allocators:
+    with subject.allocators() as allocators, _temporary_folder() as folder:
         sessions(SETTLED)
-        opened = _open_things()
+        opened = _left_things(folder)
         allowed = (SESSIONS - SETTLED) * x.nbytes // 2
         grown = _growth(lambda: sessions(SESSIONS - SETTLED), allowed)
-    for what, count in _open_things().items():
-        more = count - opened[what]
+        left_open = _left_things(folder)
+    for what, count in left_open.items():
+        more = count - opened.get(what, count)
         assert more < (SESSIONS - SETTLED) // 2, (
             f"{more} more {what} are there after {SESSIONS - SETTLED} sessions were closed"
         )
@@ -118,13 +122,30 @@ def feeds_are_let_go(subject: Subject, seed: int) -> None:
             assert reference() is None, f"{what} of an earlier run is still held"
 
 
-def _open_things() -> dict[str, int]:
-    """How many threads and open files the process has, as far as the operating system tells."""
-    found = {"threads": threading.active_count()}
-    for what, folder in (("threads", "/proc/self/task"), ("open files", "/proc/self/fd")):
+def _left_things(folder: str) -> dict[str, int]:
+    """How many threads, processes and open files the process has, as far as the operating system tells, and files there are in a folder."""
+    found = {
+        "threads": threading.active_count(),
+        "temporary files": sum(len([*folders, *files]) for _, folders, files in os.walk(folder)),
+    }
+    for what, place in (("threads", "/proc/self/task"), ("open files", "/proc/self/fd")):
         with contextlib.suppress(OSError):
-            found[what] = len(os.listdir(folder))
+            found[what] = len(os.listdir(place))
+    with contextlib.suppress(OSError):
+        children = (Path(task, "children").read_text() for task in Path("/proc/self/task").iterdir())
+        found["processes"] = sum(len(text.split()) for text in children)
     return found
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """What goes into the folder of temporary files meanwhile goes into one of its own."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, dict.fromkeys(("TMPDIR", "TEMP", "TMP"), folder)),
+        mock.patch.object(tempfile, "tempdir", folder),
+    ):
+        yield folder
 
 
 def _growth(work: Callable[[], None], allowed: int) -> int:

@@ -25,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from onnxplug_testkit.check import check
+from onnxplug_testkit.checks import lasting
 from onnxplug_testkit.models import chain, open_session
 from onnxplug_testkit.subject import Subject
 
@@ -35,6 +36,8 @@ _OWN_HOOKS = frozenset({"pytest", "_pytest"})
 """Packages that put what is theirs into other modules of theirs while they run tests."""
 _TALK = frozenset({"builtins:input", "builtins:print", "builtins:breakpoint"})
 """What many replace, tests and terminals, and no verdict depends on."""
+_UNSEEN = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
+"""Warnings that Python does not show."""
 CODE = "contract.code_is_left_alone"
 TRIES = 3
 """So often a session has to have changed a thing, which did not change without one for as long."""
@@ -42,7 +45,7 @@ TRIES = 3
 
 @check("robust.process_is_left_alone")
 def process_is_left_alone(subject: Subject, seed: int) -> None:
-    """Making, running and closing a session prints nothing and leaves the settings of the process as they are."""
+    """Making, running and closing a session prints nothing, warns of nothing, leaves no file and the process's settings as they are."""
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
 
@@ -53,6 +56,8 @@ def process_is_left_alone(subject: Subject, seed: int) -> None:
 
     start = time.monotonic()
     found = _doings(act)
+    stayed = lasting.changed()
+    assert not stayed, f"a session changes {', '.join(stayed)}"
     for _ in range(TRIES - 1):
         if not found:
             return
@@ -69,17 +74,23 @@ def _doings(act: Callable[[], object]) -> dict[str, str]:
     printed = io.StringIO()
     with tempfile.TemporaryFile() as written:
         with (
-            _unusual(),
+            _unusual() as folder,
             _descriptors(written),
             contextlib.redirect_stdout(printed),
             contextlib.redirect_stderr(printed),
+            warnings.catch_warnings(record=True) as warned,
         ):
             before = _settings()
             act()
             after = _settings()
+            files = os.listdir(folder)
         written.seek(0)
         text = printed.getvalue() + written.read().decode(errors="replace")
-    found = {name: f"changes {name}" for name in before if before[name] != after[name]}
+    found = {name: f"changes {name}" for name in before if name in after and before[name] != after[name]}
+    if files:
+        found["files"] = f"leaves {', '.join(sorted(files)[:5])} in the working directory"
+    if told := [str(each.message) for each in warned if not issubclass(each.category, _UNSEEN)]:
+        found["warnings"] = f"warns: {told[0][:100]!r}"
     if text:
         found["output"] = f"prints {text[:100]!r}"
     return found
@@ -115,8 +126,9 @@ def code_is_left_alone(subject: Subject, seed: int) -> None:
 
 
 @contextlib.contextmanager
-def _unusual() -> Iterator[None]:
-    """Settings that nobody would choose, so that a provider's own are seen though it made them long ago; restored afterwards."""
+def _unusual() -> Iterator[str]:
+    """Settings that nobody would choose, so that a provider's own are seen though it made them long ago; restored afterwards. The working
+    directory, which is empty."""
     hook, level, interval = sys.excepthook, logging.root.level, sys.getswitchinterval()
     states, depth = (random.getstate(), np.random.get_state()), sys.getrecursionlimit()
     handled = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -134,6 +146,7 @@ def _unusual() -> Iterator[None]:
         np.printoptions(precision=3),
         warnings.catch_warnings(),
     ):
+        warnings.simplefilter("always")
         warnings.filterwarnings("error", message="no warning has this text")
         sys.excepthook = lambda *given: hook(*given)
         logging.root.setLevel(logging.ERROR + 1)
@@ -154,7 +167,7 @@ def _unusual() -> Iterator[None]:
         random.seed(76543)
         np.random.seed(76543)
         try:
-            yield
+            yield folder
         finally:
             for number, handler in handled.items() if mine else ():
                 signal.signal(number, handler)
@@ -248,6 +261,7 @@ def _settings() -> dict[str, Any]:
         "the decimal context": (decimal.getcontext().prec, decimal.getcontext().rounding),
         "the garbage collector": (gc.isenabled(), gc.get_threshold()),
         "the streams": (sys.stdout, sys.stderr),
+        **lasting.lasting(),
     }
 
 
@@ -257,7 +271,8 @@ def replacements() -> list[str]:
 
 
 def remember() -> None:
-    """Note the code that is loaded now, as it is now."""
+    """Note the code that is loaded now, and what of the process lasts, as they are now."""
+    lasting.note()
     _found.clear()
     _found.update(_code())
 

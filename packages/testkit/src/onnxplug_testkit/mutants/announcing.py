@@ -1,4 +1,4 @@
-"""L0: mutants that announce themselves wrongly."""
+"""L0 and L4: mutants that announce themselves wrongly, or whose module shows in other processes what is wrong with it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ def _behind(door: str) -> Subject:
 def heavy_import() -> Subject:
     """Imports onnx.reference at its front door."""
     return _behind("heavy")
+
+
+@mutant("contract.light_import")
+def loads_its_library() -> Subject:
+    """Loads a shared library when it is imported."""
+    return _behind("loading")
+
+
+@mutant("contract.import_changes_nothing")
+def looks_for_updates() -> Subject:
+    """Connects to a server when it is imported."""
+    return _behind("asking")
+
+
+@mutant("contract.check_changes_nothing")
+def notes_that_it_was_asked() -> Subject:
+    """Writes into a file when its check is asked."""
+    return _behind("noting")
 
 
 @mutant("contract.import_changes_nothing")
@@ -120,3 +138,15 @@ class _NoWayIn(ReferenceProvider):
 def no_transfer() -> Subject:
     """Has memory of its own and no data transfer."""
     return subject(_NoWayIn)
+
+
+@mutant("robust.exit_is_quiet")
+def stays_when_the_others_go() -> Subject:
+    """Has a worker for whose end the interpreter waits."""
+    return _behind("staying")
+
+
+@mutant("robust.same_in_processes")
+def goes_through_sets() -> Subject:
+    """Goes through a set of names, in an order that is another in each process."""
+    return _behind("sorting")

@@ -6,6 +6,9 @@ import contextlib
 import decimal
 import gc
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -124,6 +127,49 @@ def leaves_files_open() -> Iterator[Subject]:
         for descriptor in _Opening.opened:
             os.close(descriptor)
         _Opening.opened.clear()
+
+
+@mutant("memory.leaks_over_sessions")
+@contextlib.contextmanager
+def leaves_temporary_files() -> Iterator[Subject]:
+    """Writes what it compiles into a temporary file for each session and does not remove it."""
+    files: list[str] = []
+
+    class Writing(ReferenceProvider):
+        def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+            super().__init__(options, context)
+            descriptor, name = tempfile.mkstemp()
+            os.close(descriptor)
+            files.append(name)
+
+    made = subject(Writing)
+    made.announce()
+    try:
+        yield made
+    finally:
+        for name in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(name)
+
+
+@mutant("memory.leaks_over_sessions")
+@contextlib.contextmanager
+def leaves_processes_behind() -> Iterator[Subject]:
+    """Starts a process for each session and never asks how it ended."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Starting(ReferenceProvider):
+        def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+            super().__init__(options, context)
+            started.append(subprocess.Popen([sys.executable, "-S", "-E", "-c", ""]))
+
+    made = subject(Starting)
+    made.announce()
+    try:
+        yield made
+    finally:
+        for process in started:
+            process.wait()
 
 
 class _Stubborn(Walk):

@@ -7,8 +7,10 @@ import ctypes
 import locale
 import os
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from onnxplug_ep_reference.provider import ReferenceProvider
@@ -151,3 +153,32 @@ def hides_its_files() -> Iterator[Subject]:
         yield made
     finally:
         os.umask(before)
+
+
+@mutant("robust.process_is_left_alone")
+@contextlib.contextmanager
+def writes_where_it_is() -> Iterator[Subject]:
+    """Leaves what it compiled in the working directory."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        made = _each_run(lambda: Path("kernel.bin").touch())
+        made.announce()
+        yield made
+
+
+@mutant("robust.process_is_left_alone")
+def warns_each_time() -> Subject:
+    """Warns in every run that it is not finished."""
+    return _each_run(lambda: warnings.warn("some operators are slow", RuntimeWarning, stacklevel=1))
+
+
+@mutant("robust.process_is_left_alone")
+@contextlib.contextmanager
+def shares_its_names() -> Iterator[Subject]:
+    """Has libraries that are loaded from its first run on see each other's names."""
+    before = sys.getdlopenflags()
+    made = _each_run(lambda: sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL))
+    made.announce()
+    try:
+        yield made
+    finally:
+        sys.setdlopenflags(before)

@@ -197,6 +197,8 @@ def test_a_waiver_that_does_not_hold_fails(tmp_path: Path, text: str, said: str)
         waiver("memory.double_free").replace("link", "url"),
         waiver("memory.double_free") * 2,
         '[provider]\ncolour = "red"\n',
+        '[provider]\nlimit_option = "no_such_limit"\n',
+        '[provider.options]\ncolour = "red"\n',
         "[[wavier]]\n",
     ],
 )

@@ -105,7 +105,8 @@ class Subject:
 
 
 def resolve(name: str, options: Mapping[str, str] | None = None, limit_option: str = "") -> Subject:
-    """The subject a user means by ``cpu`` or a full name. ProviderLookupError when no such provider can be loaded.
+    """The subject a user means by ``cpu`` or a full name. ProviderLookupError when no such provider can be loaded, ValueError for options
+    that it does not have.
 
     A provider that is loaded but not usable on this machine is resolved all the same: that is the run's verdict to give.
     """
@@ -114,6 +115,10 @@ def resolve(name: str, options: Mapping[str, str] | None = None, limit_option: s
     spec = registry.announced_spec(full)
     if spec is None:
         spec = registry.spec(full)
+    known = [f.name for f in dataclasses.fields(spec.options)]
+    for what, name in (("limit_option", limit_option), *(("option", each) for each in options or ())):
+        if name and name not in known:
+            raise ValueError(f"{what} {name!r} is no option of {full}, which has {', '.join(known) or 'none'}")
     module = record.entry_point.partition(":")[0] if record is not None else ""
     distribution, version = (record.distribution, record.version) if record is not None else ("", "")
     return Subject(spec, dict(options or {}), module, distribution, version, limit_option)

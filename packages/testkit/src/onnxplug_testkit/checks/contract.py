@@ -23,6 +23,7 @@ from onnxplug.plugins import registry
 from onnxplug.plugins.load import contract_mismatch, validate
 from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.models import CPU
+from onnxplug_testkit.space import INDEX_OPTION
 from onnxplug_testkit.subject import Subject
 
 _UNKNOWN = "no_such_option"
@@ -66,13 +67,22 @@ def check_answers(subject: Subject, seed: int) -> None:
 
 @check("contract.devices")
 def devices(subject: Subject, seed: int) -> None:
-    """``devices()`` lists DeviceInfo with types CPU, GPU or NPU and distinct indices."""
+    """``devices()`` lists DeviceInfo with types CPU, GPU or NPU and distinct indices; option ``device_id`` takes memory of that one."""
     found = list(subject.spec.devices())
     for device in found:
         assert isinstance(device, DeviceInfo), f"devices() lists a {type(device).__name__}"
         assert device.type in ("CPU", "GPU", "NPU"), f"device type {device.type!r}"
     indices = [(d.type, d.id) for d in found]
     assert len(set(indices)) == len(indices), f"devices() repeats an index: {indices}"
+    if INDEX_OPTION not in {f.name for f in dataclasses.fields(subject.spec.options)}:
+        return
+    for number in sorted({device.id for device in found}):
+        with subject.instance(**{INDEX_OPTION: str(number)}) as instance:
+            memories = [a.device for a in instance.call("create_allocators")]
+        for memory in memories:
+            assert memory.kind == HOST.kind or memory.id == number, (
+                f"with {INDEX_OPTION} = {number} it has memory of {memory}"
+            )
 
 
 @check("contract.options_are_typed")
@@ -118,8 +128,8 @@ def options_are_refused(subject: Subject, seed: int) -> None:
     assert not lenient or subject.name == CPU, f"{subject.spec.options.__name__} drops options it does not know"
     indices = [d.id for d in subject.spec.devices()]
     wrong = [] if lenient else [{_UNKNOWN: "1"}]
-    if indices and "device_id" in {f.name for f in dataclasses.fields(subject.spec.options)}:
-        wrong.append({"device_id": str(max(indices) + 1000)})
+    if indices and INDEX_OPTION in {f.name for f in dataclasses.fields(subject.spec.options)}:
+        wrong.append({INDEX_OPTION: str(max(indices) + 1000)})
     for options in wrong:
         try:
             with subject.instance(**options):

@@ -39,7 +39,7 @@ def random_graphs(subject: Subject, seed: int) -> None:
                 f"nodes of operators the subject claims alone are placed on {sorted(owners)}"
             )
             met |= subject.name in owners
-            _compare_runs(session, made, rng, subject)
+            compare_runs(session, made, rng, subject)
     assert met, f"of {GRAPHS} graphs of operators the subject claims alone it takes no node"
 
 
@@ -51,7 +51,7 @@ def shared_sessions(subject: Subject, seed: int) -> None:
         rng = np.random.default_rng([seed, number])
         made = dag(subject, rng)
         with open_session(subject, made, ahead=ahead) as session:
-            _compare_runs(session, made, rng, subject)
+            compare_runs(session, made, rng, subject)
 
 
 @check("graph.outputs_are_apart")
@@ -232,9 +232,10 @@ def _loop_and_if(op_type: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _compare_runs(
+def compare_runs(
     session: onnxplug.InferenceSession, made: onnx.ModelProto, rng: np.random.Generator, subject: Subject
 ) -> None:
+    """AssertionError unless runs of a session of a graph that ``dag`` made give the oracle's results, but for rounding."""
     for rows in (3, 1, 3):
         feeds = {name: rng.standard_normal((rows, 16)).astype(np.float32) for name in ("x", "z")}
         errors = bounds(made, feeds)

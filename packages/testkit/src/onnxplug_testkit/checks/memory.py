@@ -175,6 +175,11 @@ def statistics(subject: Subject, seed: int) -> None:
             f"{after.bytes_in_use - before.bytes_in_use} bytes stay in use after free"
         )
         assert after.peak_bytes_in_use >= during.bytes_in_use, "peak_bytes_in_use is below what was in use"
+    option = subject.limit()
+    if option is not None:
+        with space_of(subject, **{option: str(LIMIT)}) as space:
+            told = space.allocator.stats().limit
+            assert told == LIMIT, f"with {option} = {LIMIT} the limit is given as {told}"
 
 
 @check("memory.results_are_the_callers")

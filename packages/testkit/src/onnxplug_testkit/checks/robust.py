@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -176,7 +177,7 @@ def odd_graphs(subject: Subject, seed: int) -> None:
 
 @check("robust.close_is_quiet")
 def close_is_quiet(subject: Subject, seed: int) -> None:
-    """``close()`` raises nothing: unused, after a run, after a run that failed."""
+    """``close()`` raises nothing: unused, after a run, after a run that failed, and on another thread, as the collector calls it."""
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
     try:
@@ -184,6 +185,10 @@ def close_is_quiet(subject: Subject, seed: int) -> None:
             pass
         with open_session(subject, made) as session:
             session.run(None, {"x": x})
+        elsewhere = open_session(subject, made)
+        elsewhere.run(None, {"x": x})
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(elsewhere.close).result()
         failing = open_session(subject, made)
         try:
             failing.run(None, {"x": x.astype(np.int64)})

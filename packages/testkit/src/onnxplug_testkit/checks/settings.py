@@ -15,9 +15,10 @@ import numpy as np
 from onnxplug.contract import dump_options, parse_options
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.checks.graph import compare_runs
 from onnxplug_testkit.checks.patterns import behind, products
 from onnxplug_testkit.checks.robust import PATIENCE, together
-from onnxplug_testkit.models import expected, open_session
+from onnxplug_testkit.models import dag, expected, open_session
 from onnxplug_testkit.subject import Subject
 
 ILLEGAL = "no such value"
@@ -63,7 +64,7 @@ def options_are_read(subject: Subject, seed: int) -> None:
 
 @check("robust.options_are_apart")
 def options_are_apart(subject: Subject, seed: int) -> None:
-    """Sessions with different options run at once in threads, each with its own; the other values give right results too."""
+    """Sessions with different options run at once in threads, and one after the other, each with its own; all give right results."""
     rng = np.random.default_rng(seed)
     made = products(subject, rng)[-1]
     x = rng.uniform(-1, 1, (9, 16)).astype(np.float32)
@@ -100,6 +101,20 @@ def options_are_apart(subject: Subject, seed: int) -> None:
                     together([partial(work, start, plain, {}), partial(work, start, other, options)])
                 shown = [session.get_provider_options()[subject.name] for session in (plain, other)]
         assert shown[1] == shown[0] | options, f"a session given {options} beside {shown[0]} shows {shown[1]}"
+        _made_later(subject, rng, options)
+
+
+def _made_later(subject: Subject, rng: np.random.Generator, options: dict[str, str]) -> None:
+    """A graph that no session had before is compiled for one with ``options`` first: one without does not get what was made for that."""
+    made = dag(subject, rng)
+    feeds = {name: rng.standard_normal((3, 16)).astype(np.float32) for name in ("x", "z")}
+    with open_session(subject, made, *behind(subject), options=options) as other:
+        other.run(None, feeds)
+    with open_session(subject, made, *behind(subject)) as plain:
+        try:
+            compare_runs(plain, made, rng, subject)
+        except AssertionError as error:
+            raise AssertionError(f"a session without options, made after one with {options}: {error}") from error
 
 
 def legal(field: dataclasses.Field[Any], kind: Any) -> list[str]:

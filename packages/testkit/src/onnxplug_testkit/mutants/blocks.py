@@ -151,6 +151,17 @@ def counts_up_only() -> Subject:
     return _on(_Miscounting)
 
 
+class _Boundless(SimAllocator):
+    def stats(self) -> AllocatorStats:
+        return dataclasses.replace(super().stats(), limit=None)
+
+
+@mutant("memory.statistics")
+def tells_of_no_limit() -> Subject:
+    """Keeps its limit and does not tell it."""
+    return _on(_Boundless)
+
+
 class _Leaky(ReferenceProvider):
     def on_run_start(self, options: Any) -> None:
         assert self.allocator is not None

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from onnxplug.contract import SessionContext, option
+import numpy as np
+
+from onnxplug.contract import CompiledRegion, Region, RunContext, SessionContext, option
+from onnxplug_ep_reference.device import device
 from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
-from onnxplug_testkit.mutants.base import subject
+from onnxplug_testkit.mutants.base import HOST, subject
+from onnxplug_testkit.mutants.compiling import Compiling
 from onnxplug_testkit.subject import Subject
 
 
@@ -34,3 +41,48 @@ class _OneWay(ReferenceProvider):
 def grows_its_own_way() -> Subject:
     """Reads how the arena is to grow, and has it grow by powers of two."""
     return subject(_OneWay)
+
+
+class _Settled(ReferenceProvider):
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        device(options.device_id)
+        super().__init__(dataclasses.replace(options, device_id=0), context)
+
+
+@mutant("contract.devices")
+def works_on_the_first() -> Subject:
+    """Refuses devices that are not there and uses the first whichever it is told."""
+    return subject(_Settled)
+
+
+@dataclass(frozen=True)
+class _Hasty(ReferenceOptions):
+    fast: bool = option(False, "arithmetic in half precision")
+
+
+class _Halved(CompiledRegion):
+    def __init__(self, region: CompiledRegion) -> None:
+        self._region = region
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        halves = self._region(context, *inputs)
+        return [x.astype(np.float16).astype(x.dtype) if x.dtype == np.float32 else x for x in halves]
+
+
+class _Keeping(Compiling):
+    kept: dict[str, CompiledRegion] = {}  # noqa: RUF012  shared by all sessions, which is what is wrong with it
+
+    def __init__(self, options: _Hasty, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._fast = options.fast
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[CompiledRegion]:
+        made = [_Halved(each) if self._fast else each for each in super().compile(regions)]
+        return [self.kept.setdefault(r.key(), m) for r, m in zip(regions, made, strict=True)]
+
+
+@mutant("robust.options_are_apart")
+def keeps_what_was_made_in_haste() -> Subject:
+    """Keeps compiled regions by their content, whatever the options were, of which one trades precision."""
+    _Keeping.kept.clear()
+    return subject(_Keeping, HOST, options=_Hasty)

@@ -143,3 +143,20 @@ class _Loud(ReferenceProvider):
 def loud_close() -> Subject:
     """Raises when it is closed."""
     return subject(_Loud)
+
+
+class _Homely(ReferenceProvider):
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._home = threading.get_ident()
+
+    def close(self) -> None:
+        super().close()
+        if threading.get_ident() != self._home:
+            raise RuntimeError("the device belongs to another thread")
+
+
+@mutant("robust.close_is_quiet")
+def closes_at_home() -> Subject:
+    """Raises when it is closed on another thread than it was made on."""
+    return subject(_Homely)

@@ -231,6 +231,15 @@ def test_constants_are_transposed_before_they_are_dequantized(kind: str) -> None
         assert len(ops(check(built.SerializeToString()))) == left
 
 
+@pytest.mark.parametrize(("result", "left"), [("Sum(c, m, x)", 3), ("Add(c, m)", 2), ("Relu(c)", 1)])
+def test_products_have_a_dequantization_each(result: str, left: int) -> None:
+    """Of data; nodes that are no products share one."""
+    source = model(f"""g (uint8[1, 1, 4, 4] q) => (float y) <float s = {{0.5}}, uint8 o = {{1}},
+        float[1, 1, 1, 1] w = {{2}}, float[4, 4] v = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}}> {{
+        x = DequantizeLinear(q, s, o) c = Conv(x, w) m = MatMul(x, v) y = {result} }}""")
+    assert ops(check(source)).count("DequantizeLinear") == left
+
+
 def test_affine_operators_are_not_put_into_a_quantized_convolution() -> None:
     source = model("""g (int8[1, 2, 4, 4] q) => (float y) <int8[2, 2, 1, 1] w = {1, 2, 3, 4}, float s = {0.5}, int8
         z = {0}, float[2, 1, 1] m = {2, 3}> {

@@ -7,6 +7,7 @@ are offered first, inlined later).
 
 from __future__ import annotations
 
+from onnxplug.optimize.apart import dequantize_apart
 from onnxplug.optimize.collected import collect_sequences
 from onnxplug.optimize.common import merge_common
 from onnxplug.optimize.counted import count_trips
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[str, int, Pass], ...] = (
     ("ConstantFolding", BASIC, fold_constants),
     ("ConstantDequantization", BASIC, dequantize_constants),
     ("TransposedDequantization", BASIC, turn_constants),
+    ("ProductDequantization", BASIC, dequantize_apart),
     ("SequenceResolution", BASIC, resolve_sequences),
     ("ConstantBranches", BASIC, inline_constant_branches),
     ("EliminateIdentity", BASIC, drop_identities),

@@ -53,6 +53,12 @@ def _negated(a: str, held: str) -> str:
     return f"({held})(({'u' + held[1:]})0 - ({'u' + held[1:]}){a})"
 
 
+def _power(call: Call) -> str:
+    """Squares and cubes are products: the function costs compilers for processors a hundred times as much."""
+    a, b = call.values[0], convert(call.values[1], call.types[1], call.types[0])
+    return f"({b} == 2 ? {a} * {a} : {b} == 3 ? {a} * {a} * {a} : pow({a}, {b}))"
+
+
 def _modulo(call: Call) -> str:
     a, b = call.values
     if call.is_float and call.attributes.get("fmod", 0):
@@ -146,7 +152,7 @@ _WRITERS: dict[str, Write] = {
     "Mul": template("({t})({a} * {b})"),
     "Div": _divide,
     "Mod": _modulo,
-    "Pow": lambda c: f"pow({c.values[0]}, {convert(c.values[1], c.types[1], c.types[0])})",
+    "Pow": _power,
     "And": template("({a} && {b})"),
     "Or": template("({a} || {b})"),
     "Xor": template("({a} != {b})"),

@@ -1,9 +1,12 @@
 """The dialect in OpenCL C 1.2 and later.
 
 ``EXP`` and ``ERF`` of floats are written out, because compilers for processors turn loops into vectors only where nothing is called:
-Cephes' expf (https://www.netlib.org/cephes/) and N. Juffa's erff (https://stackoverflow.com/questions/35148198), both within 2 ulp."""
+Cephes' expf (https://www.netlib.org/cephes/) and N. Juffa's erff (https://stackoverflow.com/questions/35148198), both within 2 ulp.
+``host`` has further ones."""
 
-PRELUDE = """
+from onnxplug_kernel_text.host import HOST
+
+_DIALECT = """
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 typedef double f64;
@@ -53,9 +56,16 @@ typedef int i32; typedef uint u32; typedef long i64; typedef ulong u64; typedef 
 #define EXP(x) exp_of(x)
 #define ERF(x) erf_of(x)
 #define DOT4(a, b, c) dot4(a, b, c)
+#define PAIRS(a, b, c) pairs_of(a, b, c)
 static int dot4(int a, int b, int c) {
   const char4 x = as_char4(a), y = as_char4(b);
   return c + x.s0 * y.s0 + x.s1 * y.s1 + x.s2 * y.s2 + x.s3 * y.s3;
+}
+static int8 __attribute__((overloadable)) pairs_of(int8 a, int8 b, int8 c) {
+  return c + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+}
+static int16 __attribute__((overloadable)) pairs_of(int16 a, int16 b, int16 c) {
+  return c + ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
 }
 static ushort to_bf16(float v) {
   uint bits = as_uint(v);
@@ -88,3 +98,4 @@ static double __attribute__((overloadable)) exp_of(double v) { return exp(v); }
 static double __attribute__((overloadable)) erf_of(double v) { return erf(v); }
 #endif
 """
+PRELUDE = _DIALECT + HOST

@@ -58,6 +58,7 @@ class BoundJob:
                 if self._waiting:
                     self._launches = [_Bound(queue, launch, self._owned) for launch in self._waiting]
                     self._waiting = []
+                    queue.loads = True
                 for launch in self._launches:
                     launch.enqueue(queue.queue, operands)
                 if queue.profiled:

@@ -11,6 +11,7 @@ import pyopencl as cl
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.machine import Machine
+from onnxplug_ep_opencl.pages import bring_constants, has_libraries
 from onnxplug_ep_opencl.programs import Programs
 
 
@@ -21,8 +22,11 @@ class Queue:
         self.machine, self.profiled = machine, profiled
         self.queue: Any = cl.CommandQueue(machine.context)
         self.programs = Programs(machine, options, cache_dir)
+        self.loads = False
+        """Whether kernels have been launched for the first time since the queue last ran dry."""
         self._options = options
         self._process = os.getpid()
+        self._brings = has_libraries(machine.device)
 
     @property
     def identity(self) -> str:
@@ -33,6 +37,10 @@ class Queue:
         """Wait until everything queued is done."""
         with self.guard():
             self.queue.finish()
+        if self.loads:
+            self.loads = False
+            if self._brings:
+                bring_constants()
 
     @contextmanager
     def guard(self) -> Iterator[None]:

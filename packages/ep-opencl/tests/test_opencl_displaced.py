@@ -60,11 +60,12 @@ def test_displacements_that_are_no_numbers_see_nothing() -> None:
     assert not got.any()
 
 
+@pytest.mark.parametrize("form", ["register", "local"])
 @pytest.mark.parametrize("empty", [(0, 2, 3, 3), (1, 0, 3, 3)])
-def test_displaced_windows_of_nothing(empty: tuple[int, ...]) -> None:
+def test_displaced_windows_of_nothing(empty: tuple[int, ...], form: str) -> None:
     offsets = np.zeros((empty[0], 8, 2, 2), np.float32)
     operands: Operands = [np.zeros(empty, np.float32), normal(3, empty[1], 2, 2), offsets, normal(3)]
-    compare("DeformConv", operands, 0, domain="", opset=22)
+    compare("DeformConv", operands, 0, form=form, domain="", opset=22)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,11 @@ class Job:
     launches: Sequence[Launch] = field(default_factory=tuple)
     workspace: int = 0
 
+    def room(self, operands: int) -> int:
+        """The bytes of scratch memory, which follows so many operands: some where launches name it, though there is nothing to keep."""
+        named = any(ref.number >= operands for launch in self.launches for ref in launch.tensors)
+        return self.workspace or int(named)
+
 
 class BoundJob:
     """A job with kernels of its own, made when it first runs. Serves several threads, one after another."""

@@ -36,4 +36,4 @@ class AttentionRegion(DeviceRegion):
         inputs = [specs[value.name] for value in self.inputs]
         call = Call("Attention", 1, {}, inputs, [known[y.name]], session.target, owned)
         job = attended(call, described(self._pattern, known, numbers))
-        return BoundJob(session.queue, job, owned.tensors), job.workspace, [shape]
+        return self._launched(job, owned, [shape])

@@ -117,7 +117,7 @@ class FusedRegion(DeviceRegion):
         owned = Owned(session.allocator, session.transfer, self._weights)
         places, workspace = self._places(), Ref(len(self.inputs) + len(self.outputs), 1)
         job = self._member.job(specs, shapes, places, workspace, owned)
-        return BoundJob(session.queue, job, owned.tensors), job.workspace, [shapes[v.name] for v in self.outputs]
+        return self._launched(job, owned, [shapes[v.name] for v in self.outputs])
 
 
 class JoinedRegion(DeviceRegion):
@@ -168,8 +168,7 @@ class JoinedRegion(DeviceRegion):
             job = member.job(specs, member.shapes(specs), places, Ref(scratch, 1, kept), owned)
             launches += job.launches
             beside = max(beside, job.workspace)
-        bound = BoundJob(session.queue, Job([*launches, *copies], kept + beside), owned.tensors)
-        return bound, kept + beside, [out]
+        return self._launched(Job([*launches, *copies], kept + beside), owned, [out])
 
 
 def _spec(value: ValueView, shapes: Mapping[str, tuple[int, ...]]) -> TensorSpec:

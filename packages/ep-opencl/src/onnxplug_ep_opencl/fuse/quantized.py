@@ -65,7 +65,7 @@ class QuantizedRegion(DeviceRegion):
             return replace(found, offset=ref.offset)
 
         launches = [replace(launch, tensors=[where(ref) for ref in launch.tensors]) for launch in job.launches]
-        return BoundJob(session.queue, Job(launches, job.workspace), owned.tensors), job.workspace, [made.shape]
+        return self._launched(Job(launches, job.workspace), owned, [made.shape])
 
     def _packed(self, inputs: Sequence[TensorSpec | None]) -> tuple[int, ...]:
         """The weights and their zero point, where the kernel keeps them in a form of its own."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, RunContext, TensorSpec, ValueView
 from onnxplug_ep_opencl.kernels.call import Owned, Session
-from onnxplug_ep_opencl.launch import BoundJob, Ref
+from onnxplug_ep_opencl.launch import BoundJob, Job, Ref
 from onnxplug_ep_opencl.memory import ClTensor
 
 
@@ -50,6 +50,13 @@ class DeviceRegion(CompiledRegion):
     def _bound(self, specs: Mapping[str, TensorSpec]) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
         """The launches, the bytes of scratch memory, the shapes of the outputs."""
         raise NotImplementedError
+
+    def _launched(
+        self, job: Job, owned: Owned, shapes: list[tuple[int, ...]]
+    ) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
+        """What ``_bound`` gives, of a job with the region's operands."""
+        room = job.room(len(self.inputs) + len(self.outputs))
+        return BoundJob(self.session.queue, job, owned.tensors), room, shapes
 
     def _places(self) -> dict[str, Ref]:
         """Where inputs and outputs are among the operands; the scratch memory follows them."""

@@ -133,19 +133,22 @@ def _head(name: str, form: Form) -> str:
     return f"KERNEL void {name}({', '.join([*declared, *scalars])}) {{\n  {opened}"
 
 
+def zero_point(form: Form, column: str) -> str:
+    """The zero point of the weights of a column in block ``part``."""
+    if form.zeros is None:
+        return f"(f32){1 << (form.bits - 1)}"
+    if form.zeros != "u8":
+        return f"LOAD_{form.zeros}(zeros, {column} * blocks + part)"
+    place = f"{column} * ((blocks * {form.bits} + 7) / 8) + part * {form.bits} / 8"
+    return f"(f32)((zeros[{place}] >> (int)(part * {form.bits} % 8)) & {(1 << form.bits) - 1})"
+
+
 def _word(form: Form) -> str:
     """Statements that read the word of column ``j`` from row ``k`` on, and its scale and zero point."""
     bits, type_ = form.bits, _WORD[form.bits]
-    if form.zeros is None:
-        zero = str(1 << (bits - 1))
-    elif form.zeros == "u8":
-        place = f"j * ((blocks * {bits} + 7) / 8) + part * {bits} / 8"
-        zero = f"(f32)((zeros[{place}] >> (int)(part * {bits} % 8)) & {(1 << bits) - 1})"
-    else:
-        zero = f"LOAD_{form.zeros}(zeros, j * blocks + part)"
     return (
         f"const i64 part = k / block; const {type_} word = *(GLOBAL const {type_} *)(b + (j * blocks * block + k) * {bits} / 8);"
-        f" const f32 scale = LOAD_{form.scale}(scales, j * blocks + part), zero = {zero};"
+        f" const f32 scale = LOAD_{form.scale}(scales, j * blocks + part), zero = {zero_point(form, 'j')};"
     )
 
 

@@ -28,22 +28,15 @@ def packed_layer(name: str, form: Layer, lanes: int) -> str:
       const f32 scale = LOAD_{form.scale}(scales, at * blocks + part), zero = {zero_point(form, "part")};
       const i64 stop = k0 + block < depth ? k0 + block : depth;
       for (; k0 < stop; k0 += {lanes}) {{
-        const {vector} w = ({_unpacked(name, form.bits, lanes)} - zero) * scale;
+        const {vector} w = ({unpacked(name, form.bits, lanes, "weights", "(at * depth + k0)")} - zero) * scale;
         {each}
       }}
     }}
     {kept}
   }}"""
 
-    halves = " ".join(
-        f"const {VECTORS['f32']}{n} v{n} = {f'v{2 * n}' if 2 * n < lanes else 'v'}.lo + {f'v{2 * n}' if 2 * n < lanes else 'v'}.hi;"
-        for n in (8, 4, 2)
-        if n < lanes
-    )
     loops = "\n".join(summed(count) for count in _ROWS)
-    return f"""typedef {vector} {name}_near __attribute__((aligned(4)));
-typedef uchar{lanes} {name}_bytes __attribute__((aligned(1)));
-static f32 {name}_sum({vector} v) {{ {halves} return v2.s0 + v2.s1; }}
+    return f"""{summed_vector(name, lanes)}
 {column_head(name, form)}
   const i64 j = at % columns, e = at / columns, last = begins[e + 1];
   i64 p = begins[e];
@@ -52,13 +45,26 @@ static f32 {name}_sum({vector} v) {{ {halves} return v2.s0 + v2.s1; }}
 """
 
 
-def _unpacked(name: str, bits: int, lanes: int) -> str:
-    """The next weights of column ``at`` from ``k0`` on, as floats."""
+def summed_vector(name: str, lanes: int) -> str:
+    """Types of vectors, and a function that adds up one: ``{name}_sum``."""
+    vector = f"{VECTORS['f32']}{lanes}"
+    halves = " ".join(
+        f"const {VECTORS['f32']}{n} v{n} = {f'v{2 * n}' if 2 * n < lanes else 'v'}.lo + {f'v{2 * n}' if 2 * n < lanes else 'v'}.hi;"
+        for n in (8, 4, 2)
+        if n < lanes
+    )
+    return f"""typedef {vector} {name}_near __attribute__((aligned(4)));
+typedef uchar{lanes} {name}_bytes __attribute__((aligned(1)));
+static f32 {name}_sum({vector} v) {{ {halves} return v2.s0 + v2.s1; }}"""
+
+
+def unpacked(name: str, bits: int, lanes: int, weights: str, at: str) -> str:
+    """The ``weights`` from number ``at`` on, as a vector of floats."""
     if bits == 8:
-        return f"convert_float{lanes}(*(GLOBAL const {name}_bytes *)(weights + at * depth + k0))"
+        return f"convert_float{lanes}(*(GLOBAL const {name}_bytes *)({weights} + {at}))"
     words, per = lanes * bits // 32, 32 // bits
     type_ = "u32" if words else "u16"
-    place = f"(GLOBAL const {type_} *)(weights + (at * depth + k0) * {bits} / 8)"
+    place = f"(GLOBAL const {type_} *)({weights} + {at} * {bits} / 8)"
     read = [f"(uint{min(per, lanes)})(({place})[{n}])" for n in range(max(words, 1))]
     shifts = ", ".join(str(n * bits % 32) for n in range(lanes))
     whole = f"(uint{lanes})({', '.join(read)})" if len(read) > 1 else read[0]

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from onnxplug_kernel_text.nbits import EDGE, FEW, GROUP, SIDE, Form, rows, rows_by_column, tiles
-from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.call import NodeCall, Ref
 from onnxplug_kernel_text.nodes.indexing import launched
 from onnxplug_kernel_text.nodes.launch import Job, Launch, integers, text_type
 
 _FLOATS = ("f32", "f16", "bf16")
 
 
-def matmul_nbits(call: NodeCall) -> Job | None:
+@dataclass(frozen=True)
+class FewBits:
+    """A MatMulNBits: the text's form, operands and result, extents."""
+
+    form: Form
+    tensors: tuple[Ref, ...]
+    rows: int
+    columns: int
+    depth: int
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.depth // self.block)
+
+
+def few_bits(call: NodeCall) -> FewBits | None:
     """MatMulNBits of domain com.microsoft, but with weights whose blocks are no runs of rows."""
     a, attributes = call.input(0), call.attributes
     depth, columns, block, bits = (
@@ -36,15 +53,22 @@ def matmul_nbits(call: NodeCall) -> Job | None:
     if (zeros is not None and math.prod(zeros.shape) != points) or (bias is not None and bias.shape != (columns,)):
         return None
     form = Form(type_, text_type(scale.dtype), zero_type, bits, bias is not None)
-    lines = math.prod(a.shape[:-1])
-    tensors = [call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None] + [call.write()]
-    scalars = integers(lines, columns, depth, -(-depth // block), block)
-    if lines <= 2 * FEW:
-        grid, group, text = columns * -(-lines // FEW), GROUP, rows_by_column(call.op_type, form)
+    tensors = (*(call.read(n) for n in (0, 1, 2, 3, 5) if call.given(n) is not None), call.write())
+    return FewBits(form, tensors, math.prod(a.shape[:-1]), columns, depth, block)
+
+
+def matmul_nbits(call: NodeCall) -> Job | None:
+    """The launches of ``few_bits`` by groups that share columns or tiles."""
+    made = few_bits(call)
+    if made is None:
+        return None
+    scalars = integers(made.rows, made.columns, made.depth, made.blocks, made.block)
+    if made.rows <= 2 * FEW:
+        grid, group, text = made.columns * -(-made.rows // FEW), GROUP, rows_by_column(call.op_type, made.form)
     else:
-        grid, group = -(-columns // EDGE) * -(-lines // EDGE), SIDE**2
-        text = tiles(call.op_type, form)
-    return Job([Launch(text, call.op_type, tuple(tensors), scalars, grid, group)])
+        grid, group = -(-made.columns // EDGE) * -(-made.rows // EDGE), SIDE**2
+        text = tiles(call.op_type, made.form)
+    return Job([Launch(text, call.op_type, made.tensors, scalars, grid, group)])
 
 
 def gather_blocks(call: NodeCall, block: int) -> Job | None:

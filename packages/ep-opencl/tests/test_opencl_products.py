@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from opencl_models import PROVIDER, needs_device, one_node, reference, run
 
 import onnxplug as ort
+from onnxplug_ep_opencl.kernels import transposed
 
 pytestmark = needs_device
 FORMS = ("register", "local")
@@ -196,14 +197,21 @@ def test_many_rows_of_single_channels() -> None:
         ((1, 2, 7), (2, 3, 4), {"strides": [2], "pads": [1, 1], "dilations": [2]}),
         ((1, 2, 3, 3), (2, 2, 3, 3), {"strides": [3, 2], "output_shape": [10, 8]}),
         ((1, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ((1, 2, 3, 2, 4), (2, 3, 2, 3, 2), {"strides": [2, 1, 3], "pads": [0, 1, 0, 1, 1, 2]}),
+        ((3, 2, 40, 50), (2, 40, 3, 3), {"strides": [2, 2]}),  # columns of one image at a time
     ],
 )
-def test_transposed_convolutions(x: Any, w: Any, attributes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("constants", [(), ("w",)])
+@pytest.mark.parametrize("form", FORMS)
+def test_transposed_convolutions(
+    x: Any, w: Any, attributes: dict[str, Any], constants: Any, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transposed, "_COLUMNS", 1 << 20)
     feeds = {"x": normal(*x), "w": normal(*w), "b": normal(w[1] * attributes.get("group", 1))}
     want, magnitude = (
         reference("ConvTranspose", v, **attributes) for v in (feeds, {n: np.abs(a) for n, a in feeds.items()})
     )
-    (got,) = run(one_node("ConvTranspose", feeds, **attributes), feeds)
+    (got,) = run(one_node("ConvTranspose", feeds, constants=constants, **attributes), feeds, kernel_shape=form)
     close(got, want, magnitude, int(x[1] * np.prod(w[2:])))
 
 

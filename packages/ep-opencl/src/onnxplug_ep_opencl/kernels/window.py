@@ -1,4 +1,4 @@
-"""Operators over windows of images: convolutions, their transposes, pooling."""
+"""Operators over windows of images: convolutions, pooling."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ from onnxplug_kernel_text import windows
 from onnxplug_kernel_text.factors import Packed, Shifted, Windows
 from onnxplug_kernel_text.local_product import LocalTile
 from onnxplug_kernel_text.max_rows import max_rows
-from onnxplug_kernel_text.nodes.windows import as_they_lie, interleaved, padding_after, steps, window_numbers
+from onnxplug_kernel_text.nodes.windows import as_they_lie, padding_after, window_numbers
 from onnxplug_kernel_text.tile import Tile
 from onnxplug_kernel_text.types import SIZES
-from onnxplug_kernels.ops.conv_transpose import placement
 
 FEW = 2
 """Output channels of a group up to which a tile of a product would stay mostly empty."""
@@ -68,7 +67,7 @@ def conv(call: Call) -> Job:
         call.op_type, text_type(call.output().dtype), len(x) - 2, lanes, call.given(2) is not None
     )
     numbers = window_numbers(call, x[2:], call.output().shape[2:], w[2:])
-    return _launch(call, source, _weighted(call), (w[0], w[0] // groups, w[1], x[1], *numbers), lanes)
+    return direct(call, source, (w[0], w[0] // groups, w[1], x[1], *numbers), lanes)
 
 
 def as_product(call: Call) -> Product | None:
@@ -158,27 +157,10 @@ def is_product(node: NodeView, target: Target) -> bool:
     return groups == 1 if sizes[0] // groups > FEW else _has_strips(sizes, target)
 
 
-def conv_transpose(call: Call) -> Job:
-    """ConvTranspose: each element of the output gathers what reaches it."""
-    x, w, out = call.input(0).shape, call.input(1).shape, call.output().shape
-    groups = call.attributes.get("group", 1)
-    strides, gaps = steps(call, len(x) - 2)
-    given, auto = call.attributes, call.attributes.get("auto_pad", "NOTSET")
-    told = out[2:] if "output_shape" in given or auto.startswith("SAME") else None
-    before, _ = placement(
-        x[2:], w[2:], strides=strides, dilations=gaps, output_padding=given.get("output_padding"), output_shape=told,
-        pads=given.get("pads"), auto_pad=auto,
-    )  # fmt: skip
-    numbers = interleaved(x[2:], out[2:], w[2:], strides, gaps, before)
-    sizes = (w[1] * groups, w[1], x[1] // groups, x[1])
-    source = windows.transposed_convolution(
-        call.op_type, text_type(call.output().dtype), len(x) - 2, call.given(2) is not None
-    )
-    return _launch(call, source, _weighted(call), (*sizes, *numbers), 1)
-
-
-def _weighted(call: Call) -> list[Ref]:
-    return [call.read(0), call.read(1), *([call.read(2)] if call.given(2) is not None else []), call.write()]
+def direct(call: Call, source: str, scalars: Sequence[int], lanes: int) -> Job:
+    """The launch of a convolution that is no product: a work-item for each ``lanes`` elements of the output."""
+    refs = [call.read(0), call.read(1), *([call.read(2)] if call.given(2) is not None else []), call.write()]
+    return _launch(call, source, refs, scalars, lanes)
 
 
 def max_pool(call: Call) -> Job:

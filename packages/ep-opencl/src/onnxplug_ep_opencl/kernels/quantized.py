@@ -15,6 +15,7 @@ from onnxplug_ep_opencl.launch import Job, Launch
 from onnxplug_ep_opencl.shapes import CONVOLUTIONS, require_windows
 from onnxplug_kernel_text.nodes import integers, qlinear, quantize, unwritten
 from onnxplug_kernel_text.nodes.integers import Multiplication, grouped
+from onnxplug_kernel_text.nodes.launch import Job as Described
 from onnxplug_kernel_text.nodes.launch import Pass
 
 
@@ -56,6 +57,17 @@ def passing(describe: Callable[[Call], Pass | Sequence[Pass] | None]) -> Lower:
     return lowered
 
 
+@described
+def dynamic_quantize(call: Call) -> Described | None:
+    """DynamicQuantizeLinear."""
+    return quantize.dynamic_quantize(call, alone=call.target.registers)
+
+
+def dynamic_matmul(call: Call) -> Multiplication | None:
+    """DynamicQuantizeMatMul."""
+    return integers.dynamic_matmul(call, alone=call.target.registers)
+
+
 def entries() -> list[Entry]:
     """What is claimed."""
     small, wide = ("int8", "uint8"), ("int8", "uint8", "int16", "uint16", "int32")
@@ -86,14 +98,14 @@ def entries() -> list[Entry]:
         step("QuantizeLinear", quantize.quantize, 1, 1, {"T1": ("float",), "T2": wide[:4]}, MS),
         step("DequantizeLinear", quantize.dequantize, 10, 28, numbers),
         step("DequantizeLinear", quantize.dequantize, 1, 1, numbers, MS),
-        Entry("DynamicQuantizeLinear", 11, 11, {}, described(quantize.dynamic_quantize)),
+        Entry("DynamicQuantizeLinear", 11, 11, {}, dynamic_quantize),
         each_product("MatMulInteger", 10, 10, integers.matmul_integer),
         each_product("QLinearMatMul", 10, 21, integers.qlinear_matmul),
         each_product("ConvInteger", 10, 10, integers.conv_integer),
         each_product("QLinearConv", 10, 10, integers.qlinear_conv),
         each_product("QLinearConv", 1, 1, integers.qlinear_conv, MS),
         each_product("MatMulIntegerToFloat", 1, 1, integers.matmul_integer_to_float, MS),
-        each_product("DynamicQuantizeMatMul", 1, 1, integers.dynamic_matmul, MS),
+        each_product("DynamicQuantizeMatMul", 1, 1, dynamic_matmul, MS),
         each_product("QGemm", 1, 1, integers.qgemm, MS),
         *each("QLinearAdd QLinearMul", qlinear.binary),
         *each("QLinearSigmoid QLinearLeakyRelu", qlinear.unary),

@@ -145,8 +145,8 @@ def matmul_integer_to_float(call: NodeCall) -> Multiplication | None:
     return _of_matrices(call, shape, (0, 2, 4), (1, 3, 5), result)
 
 
-def dynamic_matmul(call: NodeCall) -> Multiplication | None:
-    """DynamicQuantizeMatMul of domain com.microsoft: A is quantized into scratch memory first."""
+def dynamic_matmul(call: NodeCall, *, alone: bool = False) -> Multiplication | None:
+    """DynamicQuantizeMatMul of domain com.microsoft: A is quantized into scratch memory first (``quantize.dynamic``)."""
     a, b = call.input(0), call.input(1)
     shape, zero = _matmul(a, b), call.given(3)
     bias = _added(call, 4)
@@ -158,7 +158,7 @@ def dynamic_matmul(call: NodeCall) -> Multiplication | None:
     if steps[0] is None or steps[1] is None or (zero is not None and zero.dtype != b.dtype):
         return None
     elements = math.prod(a.shape)
-    before, refs, nbytes = dynamic(call.read(0), elements, call.scratch)
+    before, refs, nbytes = dynamic(call.read(0), elements, call.scratch, alone)
     left = Side(refs.numbers, "u8", refs.zero, refs.scale)
     right = Side(
         call.read(1), text_type(b.dtype), call.read(3) if zero is not None else None, call.read(2), steps[1], steps[0]

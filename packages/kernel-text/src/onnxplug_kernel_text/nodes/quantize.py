@@ -84,26 +84,28 @@ class Quantized:
     zero: Ref
 
 
-def dynamic_quantize(call: NodeCall) -> Job | None:
-    """DynamicQuantizeLinear."""
+def dynamic_quantize(call: NodeCall, *, alone: bool = False) -> Job | None:
+    """DynamicQuantizeLinear; ``alone``: work-items have parts of their own, as processors want it."""
     made = Quantized(*(call.write(n) for n in range(3)))
     elements = math.prod(call.input(0).shape)
-    launches, nbytes = _dynamic(call.read(0), elements, made, call.scratch(4))
+    launches, nbytes = _dynamic(call.read(0), elements, made, call.scratch(4), alone)
     return Job(launches, nbytes)
 
 
-def dynamic(source: Ref, elements: int, scratch: Callable[[int, int], Ref]) -> tuple[list[Launch], Quantized, int]:
+def dynamic(
+    source: Ref, elements: int, scratch: Callable[[int, int], Ref], alone: bool
+) -> tuple[list[Launch], Quantized, int]:
     """Launches that quantize into scratch memory, where the results are, and the bytes of that memory. ``scratch`` makes an argument of
-    the size of its elements and an offset in them."""
+    the size of its elements and an offset in them; ``alone`` as of ``dynamic_quantize``."""
     numbers = -(-elements // _ALIGNMENT) * _ALIGNMENT
     made = Quantized(scratch(1, 0), scratch(4, numbers // 4), scratch(1, numbers + 4))
-    launches, nbytes = _dynamic(source, elements, made, scratch(4, (numbers + _ALIGNMENT) // 4))
+    launches, nbytes = _dynamic(source, elements, made, scratch(4, (numbers + _ALIGNMENT) // 4), alone)
     return launches, made, numbers + _ALIGNMENT + nbytes
 
 
-def _dynamic(source: Ref, elements: int, made: Quantized, part: Ref) -> tuple[list[Launch], int]:
-    groups = max(1, min(GROUP, -(-elements // _SPAN)))
+def _dynamic(source: Ref, elements: int, made: Quantized, part: Ref, alone: bool) -> tuple[list[Launch], int]:
+    groups, block = max(1, min(GROUP, -(-elements // _SPAN))), 1 if alone else GROUP
     scalars = integers(elements, groups)
-    first = Launch(extremes("extremes"), "extremes", (source, part), scalars, groups, GROUP)
+    first = Launch(extremes("extremes", alone), "extremes", (source, part), scalars, groups, block)
     tensors = (source, part, made.numbers, made.scale, made.zero)
-    return [first, Launch(by_extremes("quantized"), "quantized", tensors, scalars, groups, GROUP)], 8 * groups
+    return [first, Launch(by_extremes("quantized", alone), "quantized", tensors, scalars, groups, block)], 8 * groups

@@ -29,6 +29,7 @@ from onnxplug_kernel_text import (
     nbits,
     norm,
     packed_experts,
+    packed_product,
     planes,
     pool,
     product,
@@ -44,7 +45,7 @@ from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.displaced import displaced
 from onnxplug_kernel_text.elementwise import Operand, elementwise
 from onnxplug_kernel_text.factors import Windows
-from onnxplug_kernel_text.fold import folded
+from onnxplug_kernel_text.fold import folded, folded_rows
 from onnxplug_kernel_text.local_product import local_product
 from onnxplug_kernel_text.padding import padding
 from onnxplug_kernel_text.recurrent import Cell, recurrent
@@ -94,6 +95,7 @@ TEXTS: dict[str, partial[str]] = {
     "reversed": partial(indexing.reverse_sequence, "k", "u32", "i64"),
     "resampled": partial(indexing.resampled, "k", "f16", "f32", 4, True),
     "folded": partial(folded, "k", "f16", 3),
+    "folded rows": partial(folded_rows, "k", "f32", 2, bias=True),
     "softmax": partial(softmax, "k", "LogSoftmax", "f16"),
     "softmax together": partial(softmax, "k", "Softmax", "f64", 128),
     "normalisation": partial(
@@ -148,8 +150,8 @@ TEXTS: dict[str, partial[str]] = {
     "tiles of packed weights": partial(nbits.tiles, "k", replace(PACKED, bits=8, zeros="f16")),
     "packed rows": partial(nbits.rows, "k", "i64", "f16", 4, True),
     "bytes": partial(integer_product.integer_product, "k", BYTES),
-    "extremes": partial(quantize.extremes, "k"),
-    "by extremes": partial(quantize.by_extremes, "k"),
+    "extremes": partial(quantize.extremes, "k", alone=False),
+    "by extremes": partial(quantize.by_extremes, "k", alone=False),
     "means of channels": partial(quantize.channel_means, "k", "u8", True, True),
     "chosen experts": partial(experts.chosen, "k", "f16", sparse=True, weighted=False, normalized=True),
     "pairs by expert": partial(experts.sorted_pairs, "k"),
@@ -160,11 +162,13 @@ TEXTS: dict[str, partial[str]] = {
     "routed": partial(experts.routed, "k", "f16", grouped=True, sentinel=-1.0),
 }
 ON_PROCESSORS = {
-    packed_experts.packed_layer, max_rows.max_rows, planes.planes, product.product, strips.depthwise,
+    packed_experts.packed_layer, packed_product.packed_product, max_rows.max_rows, planes.planes, product.product,
+    strips.depthwise,
 }  # fmt: skip
 """Kernels that compute in vectors, which CUDA does not have."""
 CALLED = {
     "sorting.before", "sorting.sort", "windows.every_second", "experts.column_head", "factors.stride", "quantize.saturated",
+    "packed_experts.summed_vector", "packed_experts.unpacked",
 }  # fmt: skip
 """Parts of kernels, named for the values they are about."""
 

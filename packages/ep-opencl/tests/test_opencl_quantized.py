@@ -104,7 +104,8 @@ def test_convolutions(x: Any, w: Any, attributes: dict[str, Any], own: bool, for
     parameters = scales(3, each), bytes_of(4, each, np.int8)
     left = [bytes_of(1, x), scales(2), bytes_of(2, ()), bytes_of(2, w, np.int8), *parameters]
     bias = np.random.default_rng(5).integers(-5000, 5000, w[0]).astype(np.int32)
-    same("QLinearConv", [*left, scales(6) * 60, bytes_of(7, ()), bias], form, constants=(3, 5), **attributes)
+    for constants in ((3, 5), ()):
+        same("QLinearConv", [*left, scales(6) * 60, bytes_of(7, ()), bias], form, constants=constants, **attributes)
     if not own:  # its kernels differ by the end only
         same("ConvInteger", [left[0], left[3], left[2], left[5]], form, **attributes)
 

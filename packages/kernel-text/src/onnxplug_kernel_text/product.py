@@ -219,8 +219,9 @@ def _accumulate(
             f"        const {vector} b{v} = *(GLOBAL const {name}_near *)(b + {v * tile.width});"
             for v in range(vectors)
         ]
+        added = "c{0} = PAIRS(s, b{1}, c{0});" if tile.paired else "c{0} += s * b{1};"
         terms = [
-            f"        {{ const {vector} s = ({vector})({value}); {' '.join(f'c{i}_{v} += s * b{v};' for v in range(vectors))} }}"
+            f"        {{ const {vector} s = ({vector})({value}); {' '.join(added.format(f'{i}_{v}', v) for v in range(vectors))} }}"
             for i, value in enumerate(values)
         ]
         return [

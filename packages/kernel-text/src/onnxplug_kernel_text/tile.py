@@ -10,11 +10,13 @@ from onnxplug_kernel_text.types import SIZES, accumulated
 @dataclass(frozen=True)
 class Tile:
     """A tile of ``rows`` times ``vectors`` vectors of ``width`` elements: 6 x 2 x 8 floats fill the registers of AVX2. With AVX-512 8 x 2 x
-    16 keep both units for products busy; larger ones are no faster, and leave more of themselves empty at a matrix's edges."""
+    16 keep both units for products busy; larger ones are no faster, and leave more of themselves empty at a matrix's edges. ``paired``:
+    elements of the factors are words of two int16, which follow each other along the depth, those of the result int32."""
 
     rows: int = 6
     width: int = 8
     vectors: int = 2
+    paired: bool = False
 
     @property
     def columns(self) -> int:

@@ -1,11 +1,15 @@
-"""Products and convolutions of 8-bit tensors for processors: factors less their zero points, in int32, through the tiles in registers that
-products of other types have."""
+"""Products and convolutions of 8-bit tensors for processors: factors less their zero points through the tiles in registers that products of
+other types have.
+
+Numbers of the factors are int16, two of them in a word: neighbours along the depth of matrices, channels of images and the weights'
+numbers for these. Two products and their sum are one instruction then. In strips, and where there is nothing to pair, numbers are
+int32."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -69,7 +73,9 @@ class _Tiled:
         s = made.shape
         self.depthwise = s.rank in (1, 2) and s.windows[0] == 1 and s.rows <= _FEW and s.period > 1
         self.strips = strips(s.windows[1:], s.rows) if self.depthwise else None
-        self.tile = tile_for("i32", s.rows, call.target.vector)
+        self.taps = max(1, math.prod(s.windows[3::6])) if s.rank else 1
+        tile = tile_for("i32", s.rows, call.target.vector)
+        self.tile = replace(tile, paired=self.strips is None and s.depth > self.taps)
         self.batch = (s.batch,) if s.period == s.batch else (s.batch // s.period, s.period)
 
     def job(self) -> Job:
@@ -85,7 +91,8 @@ class _Tiled:
         if self.strips is not None:
             batch, rows, where = (s.batch // s.period,), s.rows * s.period, (s.period * each,)
         made = Side(out, "i32" if plain else result.type, where, s.columns, 1)
-        product = Product(left, right, made, batch, rows, s.columns, s.depth, self.strips or self.tile, others, body)
+        tile = self.strips or self.tile
+        product = Product(left, right, made, batch, rows, s.columns, self._depth, tile, others, body)
         first = -(-self.room.used // ALIGNMENT) * ALIGNMENT
         job = multiply(self.call.target, self.call.op_type, product, self.call.scratch(1, first))
         after = self._scaled(out) if plain else []
@@ -98,22 +105,23 @@ class _Tiled:
     def _left(self, right: Side) -> Side:
         s, left, call = self.made.shape, self.made.left, self.call
         count = s.period if s.step or s.left[0] else 1
-        apart = s.rows * s.depth if count > 1 else 0
+        own, depth = s.depth // self.taps, self._depth
+        apart = s.rows * depth if count > 1 else 0
         constant = _known(call, left, 0)
         if constant is not None:
-            matrices = constant.reshape(count, s.rows, s.depth)
             if self.strips is not None:
-                ref = call.owned.ref(("centred", 0), lambda: matrices)
-                return Side(ref, "i32", (0,), s.depth, 1)
+                ref = call.owned.ref(("centred", 0), lambda: constant.reshape(count, s.rows, s.depth))
+                return Side(ref, "i32", (0,), depth, 1)
+            matrices = self._joined(constant.reshape(count, s.rows, own, self.taps))
             rows = self.tile.rows
-            ref = left_panels(call, lambda: matrices, rows, right)
-            return Side(ref, "i32", self._spread(0, -(-s.rows // rows) * rows * s.depth if apart else 0), form=Packed)
-        shape = (count, s.rows, s.depth)
-        zeros = (s.step * left.zero_at, left.zero_at, 0)
-        ref = self._centred(left, shape, s.left, zeros)
+            ref = left_panels(call, lambda: matrices.reshape(count, s.rows, depth), rows, right)
+            return Side(ref, "i32", self._spread(0, -(-s.rows // rows) * rows * depth if apart else 0), form=Packed)
+        shape = (count, s.rows, own, self.taps)
+        strides = (*s.left[:2], s.left[2] * self.taps, s.left[2])
+        ref = self._centred(left, shape, strides, (s.step * left.zero_at, left.zero_at, 0, 0), 2)
         if self.strips is not None:
-            return Side(ref, "i32", (0,), s.depth, 1)
-        return Side(ref, "i32", self._spread(0, apart), s.depth, 1)
+            return Side(ref, "i32", (0,), depth, 1)
+        return Side(ref, "i32", self._spread(0, apart), depth, 1)
 
     def _right(self) -> Side:
         s, right, call = self.made.shape, self.made.right, self.call
@@ -123,26 +131,26 @@ class _Tiled:
         turned = s.right[1] == 1 and s.columns > 1
         constant = _known(call, right, 0 if turned else 1)
         if constant is not None:
-            lines, lanes = (
-                constant.reshape(s.columns, s.depth) if turned else constant.reshape(s.depth, s.columns).T,
-                self.tile.columns,
-            )
-            ref = call.owned.ref((PANELS, lanes), lambda: panels(lines, lanes))
+            lines = constant.reshape(s.columns, s.depth) if turned else constant.reshape(s.depth, s.columns).T
+            joined, lanes = self._joined(lines[..., None])[..., 0], self.tile.columns
+            ref = call.owned.ref((PANELS, lanes), lambda: panels(joined, lanes))
             return Side(ref, "i32", self._spread(0, 0), form=Packed)
-        ref = self._centred(right, (count, s.depth, s.columns), s.right, (0, 0, right.zero_at))
-        return Side(ref, "i32", self._spread(0, s.depth * s.columns if count > 1 else 0), s.columns, 1)
+        ref = self._centred(right, (count, s.depth, s.columns), s.right, (0, 0, right.zero_at), 1)
+        each = self._depth * s.columns if count > 1 else 0
+        return Side(ref, "i32", self._spread(0, each), s.columns, 1)
 
     def _images(self) -> Side:
         """The windows of images."""
-        s, (own, *numbers) = self.made.shape, self.made.shape.windows
+        s, (channels, *numbers) = self.made.shape, self.made.shape.windows
         (each,) = s.right
-        ref = self._centred(self.made.right, (s.batch * each,), (1,), (0,))
+        plane = each // channels if channels else 0
+        ref = self._centred(self.made.right, (s.batch, channels, plane), (each, plane, 1), (0, 0, 0), 1)
         if self.strips is not None:
             return Side(ref, "i32", (s.period * each,), form=Windows, windows=(1, *numbers))
-        batch = self._spread(s.period * each, each)
+        own = self._words(channels)
+        batch = self._spread(s.period * own * plane, own * plane)
         if not own:  # sums of nothing
             return Side(ref, "i32", batch, 0, 1)
-        plane = each // own
         if as_they_lie(numbers):
             return Side(ref, "i32", batch, plane, 1)
         both = two_dimensions(numbers)
@@ -155,17 +163,65 @@ class _Tiled:
             layout=layout, table=self.call.owned.table(layout.table()),
         )  # fmt: skip
 
-    def _centred(self, given: Given, shape: tuple[int, ...], strides: Sequence[int], zeros: Strides) -> Ref:
-        """A factor less its zero points, densely, in scratch memory."""
-        ref = self.room.take(math.prod(shape))
-        inputs, walks, body = [(given.ref, given.type)], [tuple(strides)], "y0 = (i32)x0;"
+    def _words(self, numbers: int) -> int:
+        """Words of that many neighbours."""
+        return -(-numbers // 2) if self.tile.paired else numbers
+
+    @property
+    def _depth(self) -> int:
+        """Words along the depth."""
+        return self._words(self.made.shape.depth // self.taps) * self.taps
+
+    def _joined(self, numbers: np.ndarray) -> np.ndarray:
+        """The words of a constant factor, whose axis before the last is the one along which they are neighbours."""
+        if not self.tile.paired:
+            return numbers
+        first, second = numbers[..., ::2, :], numbers[..., 1::2, :]
+        words = first & 0xFFFF
+        words[..., : second.shape[-2], :] |= second << 16
+        return words
+
+    def _centred(self, given: Given, shape: tuple[int, ...], strides: Strides, zeros: Strides, axis: int) -> Ref:
+        """A factor less its zero points, densely, in scratch memory: numbers, or words of neighbours along an axis."""
+        if not self.tile.paired:
+            ref = self.room.take(math.prod(shape))
+            self._launch(given, (0,), ref, shape, (strides, zeros, dense(shape)))
+            return ref
+        count = shape[axis]
+        made = (*shape[:axis], -(-count // 2), *shape[axis + 1 :])
+        ref, step, to = self.room.take(math.prod(made)), strides[axis], dense(made)
+        paired = (*strides[:axis], 2 * step, *strides[axis + 1 :])
+        whole, last = ((*shape[:axis], n, *shape[axis + 1 :]) for n in (count // 2, count % 2))
+        self._launch(given, (0, step), ref, whole, (paired, zeros, to))
+        if count % 2:
+            behind = replace(ref, offset=ref.offset + count // 2 * to[axis])
+            self._launch(given, ((count - 1) * step,), behind, last, (paired, zeros, to), alone=True)
+        return ref
+
+    def _launch(
+        self,
+        given: Given,
+        places: Sequence[int],
+        to: Ref,
+        shape: tuple[int, ...],
+        walks: tuple[Strides, Strides, Strides],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """The launch that makes elements of a factor of the one or two numbers at ``places``; ``alone``: of one that has no neighbour."""
+        strides, zeros, dense_ = walks
+        inputs = [(replace(given.ref, offset=given.ref.offset + at), given.type) for at in places]
+        taken = [strides] * len(places)
+        numbers = [f"(i32)x{n}" for n in range(len(places))]
         if given.zero is not None:
             inputs.append((given.zero, given.type))
-            walks.append(zeros)
-            body = "y0 = (i32)x0 - (i32)x1;"
-        walked = space(shape, [*walks, dense(shape)])
-        self.launches += launch(self.call.target, "centred", inputs, [(ref, "i32")], walked, body)
-        return ref
+            taken.append(zeros)
+            numbers = [f"({x} - (i32)x{len(places)})" for x in numbers]
+        body = numbers[0] if len(places) == 1 and not alone else f"{numbers[0]} & 65535"
+        if len(places) > 1:
+            body = f"({body}) | {numbers[1]} << 16"
+        walked = space(shape, [*taken, dense_])
+        self.launches += launch(self.call.target, "centred", inputs, [(to, "i32")], walked, f"y0 = {body};")
 
     def _epilogue(self) -> tuple[list[Side], str]:
         """Operands and statements that make an element of the result of a sum."""

@@ -258,10 +258,10 @@ def test_elements_that_cannot_be_put_back(
 def test_functions_without_kernels_are_taken_as_their_operators() -> None:
     x = normal(2, 3, 4, 6)
     compare("MeanVarianceNormalization", [x], 64 * EPS, domain="", opset=18, axes=[0, 2, 3])
-    theta, size = normal(2, 2, 3), np.array([2, 3, 4, 6])
-    feeds = {"theta": theta, "size": size}
-    made = one_node("AffineGrid", feeds, 20)
-    session = ort.InferenceSession(made, providers=[PROVIDER, "CPUExecutionProvider"])
-    (want,) = ort.InferenceSession(made, providers=["CPUExecutionProvider"]).run(None, {"theta": theta})
-    np.testing.assert_allclose(session.run(None, {"theta": theta})[0], want, rtol=0, atol=32 * EPS)
-    assert set(session.placement().values()) == {PROVIDER}
+    for batch, rank, owner in ((2, 2, PROVIDER), (1, 3, PROVIDER), (1, 2, "CPUExecutionProvider")):
+        theta, size = normal(batch, rank, rank + 1), np.array([batch, 3, *(4, 6, 5)[:rank]])
+        made = one_node("AffineGrid", {"theta": theta, "size": size}, 20)
+        session = ort.InferenceSession(made, providers=[PROVIDER, "CPUExecutionProvider"])
+        (want,) = ort.InferenceSession(made, providers=["CPUExecutionProvider"]).run(None, {"theta": theta})
+        np.testing.assert_allclose(session.run(None, {"theta": theta})[0], want, rtol=0, atol=32 * EPS)
+        assert set(session.placement().values()) == {owner}

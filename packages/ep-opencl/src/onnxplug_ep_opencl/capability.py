@@ -22,6 +22,8 @@ _WRITTEN_OUT = frozenset(
 )
 """Functions of ONNX that have no kernel, and whose operators have."""
 
+_SQUEEZED = "AffineGrid of a batch that may be one: the operators that ONNX makes of it lose that dimension"
+
 
 def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
     """A claim or a reason for each node of ``graph``."""
@@ -54,7 +56,7 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
         elif reason is None:
             yield Claim([node])
         elif not isinstance(found, KernelDef) and _written_out(node):
-            yield Inline(node)
+            yield Decline(node, _SQUEEZED) if _squeezed(node) else Inline(node)
         else:
             yield Decline(node, reason)
 
@@ -63,6 +65,14 @@ def _written_out(node: NodeView) -> bool:
     """Whether the operators that a function is made of have kernels; in 16 bits these would round at every step."""
     whole = node.op_type in _WRITTEN_OUT or (node.op_type == "Attention" and one_type(node))
     return whole and not node.domain and element(node.inputs[0]) in ("float", "double")
+
+
+def _squeezed(node: NodeView) -> bool:
+    """Whether a node is an AffineGrid over two dimensions of which ONNX's function squeezes the batch too."""
+    if node.op_type != "AffineGrid":
+        return False
+    (batch, *_), (extents, *_) = ((None,) if v is None or not v.shape else v.shape for v in node.inputs[:2])
+    return extents != 5 and (not isinstance(batch, int) or batch == 1)
 
 
 @functools.cache

@@ -94,6 +94,7 @@ TEXTS: dict[str, partial[str]] = {
     "running product": partial(indexing.running, "k", "i64", False, False, True),
     "reversed": partial(indexing.reverse_sequence, "k", "u32", "i64"),
     "resampled": partial(indexing.resampled, "k", "f16", "f32", 4, True),
+    "resampled lines": partial(indexing.resampled, "k", "f16", "f32", 4, True, lines=True),
     "folded": partial(folded, "k", "f16", 3),
     "folded rows": partial(folded_rows, "k", "f32", 2, bias=True),
     "softmax": partial(softmax, "k", "LogSoftmax", "f16"),

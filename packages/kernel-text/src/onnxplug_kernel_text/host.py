@@ -5,8 +5,10 @@ Those that are an instruction are left to the compiler. The others are Cephes' (
 polynomial of ``exp_of`` less its 1 where the result is small. They are within 4 ulp, logarithm and tangent within 2; powers, which are
 computed in doubles, are nearly always those that are nearest."""
 
-_ONE, _TWO = ("rint", "floor", "ceil", "fabs", "sqrt"), ("fmin", "fmax", "copysign")
-"""Functions of one number and of two that are an instruction."""
+_INSTRUCTIONS = {
+    **dict.fromkeys(("rint", "floor", "ceil", "fabs", "sqrt"), "a"), **dict.fromkeys(("fmin", "fmax", "copysign"), "ab"), "fma": "abc",
+}  # fmt: skip
+"""Functions that are an instruction, and their operands."""
 _WRITTEN = {"log": "v", "log1p": "v", "expm1": "v", "tanh": "v", "pow": "ab"}
 """Functions that are written out for floats, and their operands; of doubles they stay calls."""
 _OWN = "__attribute__((overloadable))"
@@ -90,7 +92,7 @@ static int16 OWN pairs_here(int16 a, int16 b, int16 c) { return pairs_of(a, b, c
 """
 
 
-def _instruction(name: str, *operands: str) -> str:
+def _instruction(name: str, operands: str) -> str:
     """A function that the compiler makes an instruction of, in both types."""
     given = ", ".join(operands)
     return "".join(
@@ -101,17 +103,13 @@ def _instruction(name: str, *operands: str) -> str:
 
 def _host() -> str:
     defined = "(defined(__aarch64__) || (defined(__FMA__) && defined(__F16C__))) && defined(cl_khr_fp64)"
-    parts = [
-        f"#if {defined}\n",
-        *(_instruction(name, "a") for name in _ONE),
-        *(_instruction(name, "a", "b") for name in _TWO),
-    ]
+    parts = [f"#if {defined}\n", *(_instruction(name, given) for name, given in _INSTRUCTIONS.items())]
     parts += [
         f"static double {_OWN} {name}_of({', '.join(f'double {o}' for o in given)}) {{ return {name}({', '.join(given)}); }}\n"
         for name, given in _WRITTEN.items()
     ]
     parts += [_FLOATS.replace("OWN", _OWN), _HALVES, _PAIRS.replace("OWN", _OWN)]
-    parts += [f"#undef {name}\n#define {name} {name}_of\n" for name in (*_ONE, *_TWO, *_WRITTEN)]
+    parts += [f"#undef {name}\n#define {name} {name}_of\n" for name in (*_INSTRUCTIONS, *_WRITTEN)]
     parts += ["#undef LOAD_f16\n#define LOAD_f16(p, i) load_half((p) + (i))\n"]
     parts += ["#undef STORE_f16\n#define STORE_f16(p, i, v) store_half(v, (p) + (i))\n", "#endif\n"]
     return "".join(parts)

@@ -199,21 +199,42 @@ def reverse_sequence(name: str, type_: str, length: str) -> str:
     )
 
 
-def resampled(name: str, from_type: str, to_type: str, taps: int, weighted: bool) -> str:
+def resampled(name: str, from_type: str, to_type: str, taps: int, weighted: bool, *, lines: bool = False) -> str:
     """Each element along one axis as a weighted sum of others, the same for all lines: interpolation. Tensors in, positions (i32) and, if
     ``weighted``, weights (of the output's arithmetic type), ``taps`` for each element of the axis, out; scalars: elements of out; the
-    axis's extent in out; elements behind it; its extent in in."""
+    axis's extent in out; elements behind it; its extent in in. ``lines``: a work-item has ``each`` elements of the axis with all that is
+    behind them, which is one more scalar; the first one is the number of work-items."""
     held = arithmetic(to_type)
     weights = f", TENSOR({held}, in2)" if weighted else ""
     tensors = f"TENSOR({from_type}, in0), TENSOR(i32, in1){weights}, TENSOR({to_type}, out0)"
     opened = f"OPEN({from_type}, in0) OPEN(i32, in1) {f'OPEN({held}, in2)' if weighted else ''} OPEN({to_type}, out0)"
-    load = f"LOAD_{from_type}(in0, (o * extent + in1[j * {taps} + k]) * inner + i)"
-    return (
-        _flat(name, tensors, "n inner extent", opened)
-        + f"""  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
+    product = f"in2[j * {taps} + k] * " if weighted else ""
+    if not lines:
+        load = f"LOAD_{from_type}(in0, (o * extent + in1[j * {taps} + k]) * inner + i)"
+        return (
+            _flat(name, tensors, "n inner extent", opened)
+            + f"""  const i64 i = at % inner, j = at / inner % n, o = at / inner / n;
   {held} a = 0;
-  for (int k = 0; k < {taps}; k++) a += {f"in2[j * {taps} + k] * " if weighted else ""}{load};
+  for (int k = 0; k < {taps}; k++) a += {product}{load};
   STORE_{to_type}(out0, at, a);
+}}
+"""
+        )
+    own = (
+        f" {held} factor[{taps}]; for (int k = 0; k < {taps}; k++) factor[k] = in2[j * {taps} + k];" if weighted else ""
+    )
+    product = "factor[k] * " if weighted else ""
+    return (
+        _flat(name, tensors, "n inner extent each", opened)
+        + f"""  const i64 blocks = (n + each - 1) / each, o = at / blocks, first = at % blocks * each;
+  const i64 last = first + each < n ? first + each : n;
+  for (i64 j = first; j < last; j++) {{
+    i64 place[{taps}]; for (int k = 0; k < {taps}; k++) place[k] = (o * extent + in1[j * {taps} + k]) * inner;{own}
+    GLOBAL {to_type} *to = out0 + (o * n + j) * inner;
+    for (i64 i = 0; i < inner; i++) {{ {held} a = 0;
+      for (int k = 0; k < {taps}; k++) a += {product}LOAD_{from_type}(in0, place[k] + i);
+      STORE_{to_type}(to, i, a); }}
+  }}
 }}
 """
     )

@@ -17,7 +17,7 @@ HEADS = frozenset({"Conv", "MatMul", "Gemm"})
 
 def groups(graph: GraphView, takes: Callable[[NodeView], bool], target: Target) -> Iterator[tuple[str, list[NodeView]]]:
     """Groups of at least two nodes, in the graph's order, of those that the provider ``takes``; each with its kind, ``FUSED`` or
-    ``JOINED``."""
+    ``JOINED``. A Pow is one by itself, too: text knows its exponent then."""
 
     def leads(node: NodeView) -> bool:
         made = node.op_type in HEADS and not node.domain and takes(node)
@@ -58,7 +58,7 @@ def _joined(
         if parts:
             yield JOINED, [*(node for part in parts for node in part), concat]
     for group in made:
-        if id(group) not in used and len(group) > 1:
+        if id(group) not in used and (len(group) > 1 or group[0].op_type == "Pow"):
             yield FUSED, group
 
 

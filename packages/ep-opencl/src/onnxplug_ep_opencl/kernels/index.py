@@ -18,12 +18,17 @@ from onnxplug_kernel_text.types import SIZES, arithmetic, raw
 from onnxplug_kernels.ops.resize import resize_plans, upsample_plans
 from onnxplug_kernels.refusals import Refusal
 
+_LINE = 512
+"""Elements of a resampled image that a work-item of a processor has."""
 
-def _launch(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
-    """One work-item for each of ``points``; none where there are none."""
+
+def _launch(
+    call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int, alone: bool = False
+) -> list[Launch]:
+    """One work-item for each of ``points``; none where there are none. ``alone``: each is a group."""
     if points == 0:
         return []
-    group = group_of(call.target, points)
+    group = 1 if alone else group_of(call.target, points)
     items = -(-points // group) * group
     return [Launch(source, name, refs, [np.int64(n) for n in (points, *scalars)], (items,), (group,))]
 
@@ -140,8 +145,15 @@ def resize(call: Call) -> Job:
         tables = [call.owned.table(plan.indices.astype(np.int32))]
         if plan.weights is not None:
             tables.append(call.owned.table(plan.weights.astype(np.float64 if held == "f64" else np.float32)))
-        text = indexing.resampled(call.op_type, from_type, to_type, plan.indices.shape[1], plan.weights is not None)
-        scalars = (shape[axis], math.prod(shape[axis + 1 :]), extent)
-        launches += _launch(call, call.op_type, text, [source, *tables, target], count, *scalars)
+        scalars = [shape[axis], math.prod(shape[axis + 1 :]), extent]
+        alone = call.target.processor
+        if alone:
+            each = min(shape[axis], max(1, _LINE // scalars[1]))
+            count = math.prod(shape[:axis]) * -(-shape[axis] // each)
+            scalars.append(each)
+        text = indexing.resampled(
+            call.op_type, from_type, to_type, plan.indices.shape[1], plan.weights is not None, lines=alone
+        )
+        launches += _launch(call, call.op_type, text, [source, *tables, target], count, *scalars, alone=alone)
         source, from_type = target, to_type
     return Job(launches, between * SIZES[held])

@@ -292,19 +292,19 @@ def every_quantized() -> list[Node]:
         Node("ConvInteger", 10, [x, w, zero, signed]),
         Node("QLinearConv", 10, [x, one, zero, w, one, signed, one, zero, np.zeros(70, np.int32)]),
         Node("QLinearMatMul", 21, [a, one, zero, b, one, signed, one, zero]),
-        Node("MatMulIntegerToFloat", 1, [a, b, one, one, zero, signed, np.ones(70, np.float32)], domain=MS),
-        Node("DynamicQuantizeLinear", 11, [np.ones(50, np.float32)], {}, (True,) * 3),
-        Node("QuantizeLinear", 21, [np.ones((4, 6), np.float32), one, zero]),
+        Node("MatMulIntegerToFloat", 1, [a, b, one, one, zero, signed, draw(rng, (70,))], domain=MS),
+        Node("DynamicQuantizeLinear", 11, [draw(rng, (50,))], {}, (True,) * 3),
+        Node("QuantizeLinear", 21, [draw(rng, (4, 6)), one, zero]),
         Node("DequantizeLinear", 21, [a, one, zero]),
         *qlinear(),
     ]
     for bits in (2, 4, 8):
         for rows, kind in ((1, np.float16), (70, np.float16), (70, np.float32)):
             inputs = [
-                np.ones((rows, 64), kind),
-                np.ones((70, 2, 4 * bits), np.uint8),
-                np.ones(140, kind),
-                np.ones(140, np.uint8),
+                draw(rng, (rows, 64), kind),
+                rng.integers(0, 256, (70, 2, 4 * bits)).astype(np.uint8),
+                scales(rng, 140).astype(kind),
+                rng.integers(0, 256, 70 * -(-2 * bits // 8)).astype(np.uint8),
             ]
             nodes.append(Node("MatMulNBits", 1, inputs, {"K": 64, "N": 70, "block_size": 32, "bits": bits}, domain=MS))
     return nodes

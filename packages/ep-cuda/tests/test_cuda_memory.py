@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onnxplug.contract import Arena, ArenaConfig, Device, RuntimeException
-from onnxplug_ep_cuda.memory import ALIGNMENT, CUDAAllocator, ExternalSource, Scratch, view
+from onnxplug_ep_cuda.memory import ALIGNMENT, CUDAAllocator, ExternalSource, Scratch, lent, view
 from onnxplug_ep_cuda.staging import LARGEST, SMALLEST, Staging
 
 DEVICE = Device("cuda")
@@ -133,7 +135,10 @@ def test_the_applications_allocator_is_called_by_address() -> None:
         calls.append("empty")
 
     addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in (alloc, free, empty)]
-    source = ExternalSource(*(address or 0 for address in addresses), lambda: calls.append("wait"))
+    waits = SimpleNamespace(
+        on_device=nullcontext, wait=lambda: calls.append("wait"), settle=lambda: calls.append("settle")
+    )
+    source = ExternalSource(*(address or 0 for address in addresses), waits)
     raw = CUDAAllocator(DEVICE, source, ArenaConfig())
     block = raw.allocate(1024)
     ctypes.memset(block.handle, 1, 1024)
@@ -141,7 +146,18 @@ def test_the_applications_allocator_is_called_by_address() -> None:
         raw.allocate(8192)
     raw.free(block)
     raw.close()
-    assert calls == ["alloc 1024", "alloc 8192", "wait", "free", "empty"] and not blocks
+    assert calls == ["alloc 1024", "settle", "alloc 8192", "wait", "free", "empty"] and not blocks
+
+
+def test_the_applications_memory_is_taken_where_tensors_may_begin() -> None:
+    waited: list[str] = []
+    raw = CUDAAllocator(DEVICE, Addresses(), ArenaConfig(), lambda: waited.append("settle"))
+    lent.discard(DEVICE.id)
+    buffer = Arena(raw).over(4096, 64)
+    assert (buffer.device, buffer.handle, buffer.offset, buffer.nbytes) == (DEVICE, 4096, 0, 64)
+    assert waited == ["settle"] and DEVICE.id in lent and raw.stats().bytes_in_use == 0
+    with pytest.raises(ValueError, match="multiple of 16 bytes"):
+        raw.over(4100, 64)
 
 
 def test_views_and_temporaries_are_cupy_arrays_over_the_arena() -> None:

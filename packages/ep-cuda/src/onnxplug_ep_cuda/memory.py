@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,10 @@ from onnxplug.contract import Allocator, AllocatorStats, Arena, ArenaConfig, Buf
 
 ALIGNMENT = 256
 """cudaMalloc's, which the contract's arena keeps for the chunks it cuts."""
+VECTOR = 16
+"""Bytes at multiples of which cuDNN and generated kernels expect tensors to begin: a device reads words at no other address."""
+lent: set[int] = set()
+"""Devices on which the application has lent memory: runs wait there for what its default stream was asked for."""
 
 
 _OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation
@@ -65,31 +70,50 @@ class DriverSource:
         """cudaFree keeps nothing."""
 
 
-class ExternalSource:
-    """The application's functions by address: ``void *alloc(size_t)``, ``void free(void *)``, ``void empty_cache()``.
+class Waits(Protocol):
+    """What has to be waited for: the session's ``Queue``."""
 
-    Such an allocator (PyTorch's) may give a block to another stream at once, so that ``wait`` is called before one goes back.
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Make the session's device current."""
+
+    def wait(self) -> None:
+        """Until all is done that the session asked for."""
+
+    def settle(self) -> None:
+        """Until all is done that anybody asked of the device."""
+
+
+class ExternalSource:
+    """The application's functions by address: ``void *alloc(size_t)``, ``void free(void *)``, ``void empty_cache()``, called while the
+    session's device is current.
+
+    Such an allocator (PyTorch's) gives blocks that work of its own stream may still use, and a block that goes back to another stream at
+    once: so both are waited for.
     """
 
-    def __init__(self, alloc: int, free: int, empty_cache: int, wait: Callable[[], None]) -> None:
+    def __init__(self, alloc: int, free: int, empty_cache: int, waits: Waits) -> None:
         self._alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(alloc)
         self._free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(free)
         self._empty_cache = ctypes.CFUNCTYPE(None)(empty_cache) if empty_cache else None
-        self._wait = wait
+        self._waits = waits
 
     def malloc(self, nbytes: int) -> int:
-        address = self._alloc(max(nbytes, 1))
+        with self._waits.on_device():
+            address = self._alloc(max(nbytes, 1))
         if not address:
             raise MemoryError("gpu_external_alloc returned no memory")
+        self._waits.settle()
         return int(address)
 
     def free(self, address: int) -> None:
-        self._wait()
-        self._free(address)
+        self._waits.wait()
+        with self._waits.on_device():
+            self._free(address)
 
     def empty_cache(self) -> None:
         if self._empty_cache is not None:
-            self._empty_cache()
+            with self._waits.on_device():
+                self._empty_cache()
 
 
 class CUDAAllocator(Allocator):
@@ -98,8 +122,11 @@ class CUDAAllocator(Allocator):
 
     alignment = ALIGNMENT
 
-    def __init__(self, device: Device, source: Source, config: ArenaConfig) -> None:
-        self.device, self.arena, self._source = device, config, source
+    def __init__(
+        self, device: Device, source: Source, config: ArenaConfig, settle: Callable[[], None] = lambda: None
+    ) -> None:
+        """``settle``: waits until the device has done what anybody asked of it."""
+        self.device, self.arena, self._source, self._settle = device, config, source, settle
         self._lock = threading.RLock()  # a collection inside the lock may free a buffer
         self._live: dict[int, Buffer] = {}
         self._in_use = self._peak = self._count = 0
@@ -127,6 +154,16 @@ class CUDAAllocator(Allocator):
             del self._live[buffer.handle]
             self._in_use -= buffer.nbytes
         self._source.free(buffer.handle)
+
+    def over(self, address: int, nbytes: int) -> Buffer:
+        if address % VECTOR:
+            raise ValueError(
+                f"A tensor at {address:#x} does not begin at a multiple of {VECTOR} bytes, as device code expects: copy it, for "
+                "memory that an allocator gives does"
+            )
+        lent.add(self.device.id)
+        self._settle()
+        return Buffer(self.device, nbytes, address)
 
     def stats(self) -> AllocatorStats:
         with self._lock:

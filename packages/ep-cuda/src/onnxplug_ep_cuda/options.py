@@ -32,9 +32,11 @@ class CUDAOptions:
     cudnn_conv_use_max_workspace: bool = option(
         True, "0: plans of cuDNN that want more than 32 MB of scratch are left out"
     )
-    cudnn_conv1d_pad_to_nc1d: bool = option(False, "accepted; convolutions along one axis are not cuDNN's", idle=True)
+    cudnn_conv1d_pad_to_nc1d: bool = option(
+        False, "accepted; convolutions along one axis are always padded to [N, C, 1, D]", idle=True
+    )
     do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
-    has_user_compute_stream: bool = option(False, "whether user_compute_stream is one; setting that implies it")
+    has_user_compute_stream: bool = option(False, "follows user_compute_stream, whatever is given")
     user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
     gpu_external_alloc: int = option(0, "address of void *alloc(size_t), in place of cudaMalloc")
     gpu_external_free: int = option(0, "address of void free(void *), with gpu_external_alloc")
@@ -69,8 +71,7 @@ class CUDAOptions:
                 )
         if bool(self.gpu_external_alloc) != bool(self.gpu_external_free):
             raise RuntimeError("gpu_external_alloc and gpu_external_free are given together or not at all")
-        if self.user_compute_stream and not self.has_user_compute_stream:
-            object.__setattr__(self, "has_user_compute_stream", True)
+        object.__setattr__(self, "has_user_compute_stream", bool(self.user_compute_stream))
 
     @property
     def limit(self) -> int | None:

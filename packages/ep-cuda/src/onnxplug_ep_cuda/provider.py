@@ -56,12 +56,11 @@ class CUDAProvider(ExecutionProvider):
         self.options, self._log = options, context.log
         where = device(options.device_id, runtime.getDeviceCount())
         self.queue = Queue(
-            where.id,
-            options.user_compute_stream if options.has_user_compute_stream else None,
-            copy_beside=not options.do_copy_in_default_stream,
+            where.id, options.user_compute_stream or None, copy_beside=not options.do_copy_in_default_stream
         )
         source = _source(options, self.queue)
-        self.allocator = memory.CUDAAllocator(where, source, ArenaConfig(options.limit, options.arena_extend_strategy))
+        config = ArenaConfig(options.limit, options.arena_extend_strategy)
+        self.allocator = memory.CUDAAllocator(where, source, config, self.queue.settle)
         self.queue.blas = self._blas = Blas(
             self.queue.compute.ptr, source, workspace_size(runtime.getDeviceProperties(where.id)["major"])
         )
@@ -106,6 +105,8 @@ class CUDAProvider(ExecutionProvider):
 
     def on_run_start(self, options: Any) -> None:
         self.queue.enter()
+        if self.queue.device_id in memory.lent:
+            self.queue.follow()
 
     def on_run_end(self, options: Any, error: BaseException | None) -> None:
         self.queue.leave()
@@ -166,7 +167,7 @@ class CUDAProvider(ExecutionProvider):
 def _source(options: CUDAOptions, queue: Queue) -> memory.Source:
     if options.gpu_external_alloc:
         return memory.ExternalSource(
-            options.gpu_external_alloc, options.gpu_external_free, options.gpu_external_empty_cache, queue.wait
+            options.gpu_external_alloc, options.gpu_external_free, options.gpu_external_empty_cache, queue
         )
     return memory.DriverSource(options.device_id)
 

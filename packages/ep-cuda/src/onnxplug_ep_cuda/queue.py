@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import cupy
@@ -83,6 +83,10 @@ class Queue:
             with self.inside():
                 self.blas.prepare()
 
+    def follow(self) -> None:
+        """Have what is queued from now on wait for what the device's default stream was asked for: other libraries write with it."""
+        self.compute.wait_event(cupy.cuda.Stream.null.record(cupy.cuda.Event(disable_timing=True)))
+
     def blocking_lane(self) -> Any:
         """The stream for a copy that is waited for: in order with all work, but for a recording, which nothing may wait for."""
         return self.side if self.capturing else self.compute
@@ -92,6 +96,22 @@ class Queue:
         try:
             self.compute.synchronize()
             self.side.synchronize()
+        except runtime.CUDARuntimeError as error:
+            raise device_failure(error) from error
+
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Make the device this thread's."""
+        return cupy.cuda.Device(self.device_id)  # type: ignore[no-any-return]
+
+    def settle(self) -> None:
+        """Until the device has done what anybody asked of it; while the session's stream is recorded, which nothing may wait for, what its
+        default stream was asked for."""
+        try:
+            with self.on_device():
+                if self.capturing:
+                    cupy.cuda.Stream.null.synchronize()
+                else:
+                    runtime.deviceSynchronize()
         except runtime.CUDARuntimeError as error:
             raise device_failure(error) from error
 

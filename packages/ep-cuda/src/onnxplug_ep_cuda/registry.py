@@ -18,6 +18,7 @@ from onnxplug_ep_cuda.codegen.kernel import CountedKernel, Place, generated
 from onnxplug_ep_cuda.codegen.launch import Call
 from onnxplug_ep_cuda.codegen.table import ALONE, CACHES, COUNTED, DESCRIBED, LOWERINGS, ON_DEVICE
 from onnxplug_ep_cuda.kernels import Form, forms, recurrent, self_attention
+from onnxplug_ep_cuda.memory import VECTOR
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT, WRITTEN_TYPES
 from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
@@ -27,9 +28,6 @@ ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 HOST_RESULTS = frozenset({"Shape", "Size"})
 """Operators that look at no element: what they give is a few numbers for the host."""
-
-VECTOR = 16
-"""Bytes at multiples of which cuDNN and generated kernels expect tensors to begin: a device reads words at no other address."""
 
 
 class ArrayKernel(Kernel):

@@ -62,6 +62,9 @@ class Arena(Allocator):
             self._peak = max(self._peak, self._in_use)
         return buffer
 
+    def over(self, address: int, nbytes: int) -> Buffer:
+        return self.raw.over(address, nbytes)
+
     def free(self, buffer: Buffer) -> None:
         with self._lock:
             if self._busy:  # the collector dropped its owner in the middle of another call of this thread

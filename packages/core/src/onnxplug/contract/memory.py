@@ -84,6 +84,12 @@ class Allocator(ABC):
     def free(self, buffer: Buffer) -> None:
         """Give a block back. A second free, or a buffer of another allocator, raises ValueError."""
 
+    def over(self, address: int, nbytes: int) -> Buffer:
+        """A buffer over memory of this device that the application has, by its address; nobody frees it here. On return the device has done
+        what anybody asked of it before. ValueError for an address where tensors of this device cannot begin, NotImplementedError (the
+        default) where memory has no addresses."""
+        raise NotImplementedError(f"memory of {self.device} has no addresses")
+
     def stats(self) -> AllocatorStats:
         """Current figures; an allocator that keeps none returns zeros."""
         return AllocatorStats()

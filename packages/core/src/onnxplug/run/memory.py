@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -111,6 +112,21 @@ class DeviceArray:
         self.memory.transfer_in(array, self.native)
 
 
+class LentArray(DeviceArray):
+    """One over memory that the application has."""
+
+    __slots__ = ("_address",)
+
+    def __init__(self, memory: DeviceMemory, address: int, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+        self._address = address
+        buffer = memory.allocator.over(address, dtype.itemsize * math.prod(shape))
+        super().__init__(memory, memory.view(buffer, 0, dtype, shape))
+
+    def settle(self) -> None:
+        """Wait until whoever writes it is done."""
+        self.memory.allocator.over(self._address, self.dtype.itemsize * math.prod(self.shape))
+
+
 def _of_provider(method: Callable[Concatenate[DeviceMemory, P], R]) -> Callable[Concatenate[DeviceMemory, P], R]:
     """Let an EPFail out of a memory's method say whose memory it is, so that run-time fallback knows whom to leave
     out."""
@@ -141,6 +157,11 @@ class DeviceMemory:
         """An uninitialised tensor."""
         block = Block(self.allocator, dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
         return DeviceArray(self, self.view(block.buffer, 0, dtype, tuple(shape)), block)
+
+    @_of_provider
+    def over(self, address: int, dtype: np.dtype, shape: Sequence[int]) -> LentArray:
+        """A tensor over memory that the application has. ValueError and NotImplementedError as of the allocator's ``over``."""
+        return LentArray(self, address, dtype, tuple(shape))
 
     def upload(self, array: np.ndarray) -> DeviceArray:
         """A tensor here with the contents of a host array."""

@@ -18,22 +18,19 @@ def at_address(
     device: OrtDevice, element_type: Any, shape: Sequence[int], address: int, failed: str, owner: Any = None
 ) -> OrtValue:
     """A tensor of ``shape`` over the memory at ``address``, which the caller keeps, or ``owner`` does. RuntimeError that begins with
-    ``failed`` for memory that is not the host's, and for a null address; TypeError for what is no address."""
+    ``failed`` for memory of a device that nobody here has, and for a null address; TypeError for what is no address."""
     dtype, dims = (
         element_dtype(element_type, "Only binding non-string Tensors is currently supported"),
         shape_tuple(shape),
     )
     if not hasattr(address, "__index__"):
         raise TypeError(f"incompatible function arguments: expected an address, got {address!r}")
-    if device.kind != "cpu":
-        raise RuntimeError(
-            f"{failed} There's no data transfer registered for copying tensors from addresses on {device.kind}:"
-            f"{device.device_id()}; bind an OrtValue of that device"
-        )
     nbytes = dtype.itemsize * math.prod(dims)
+    if not address and nbytes:
+        raise RuntimeError(f"{failed} the address is null")
+    if device.kind != "cpu":
+        return OrtValue._at(device, dtype, dims, int(address), failed, owner)
     if nbytes == 0:
         return OrtValue._wrap(np.empty(dims, dtype))
-    if not address:
-        raise RuntimeError(f"{failed} the address is null")
     block = (ctypes.c_ubyte * nbytes).from_address(int(address))
     return OrtValue._wrap(np.ndarray(dims, dtype, memoryview(block)), owner=owner)

@@ -211,7 +211,13 @@ class IOBinding:
         self._latest = None
 
     def synchronize_inputs(self) -> None:
-        """Copies are complete when the call that starts them returns; nothing to wait for."""
+        """Wait until memory of a device that is bound by its address has been written. Copies are complete when the call that starts
+        them returns.
+        """
+        for value in self._inputs.values():
+            settle = getattr(value._payload, "settle", None)
+            if settle is not None:
+                settle()
 
     def synchronize_outputs(self) -> None:
         """A run returns when its results are complete; nothing to wait for."""

@@ -153,12 +153,35 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, /, is_bool_tensor: bool = False) -> Self:
-        """A tensor that shares memory with ``data``: an object with ``__dlpack__``, or a capsule of host memory. One of
-        uint8 is taken for booleans where ``is_bool_tensor``.
+        """A tensor that shares memory with ``data``: an object with ``__dlpack__``, or a capsule, of the host's memory or
+        of a device's that a provider is there for. One of uint8 is taken for booleans where ``is_bool_tensor``.
         """
         if isinstance(data, OrtValue):
-            return cls._wrap(data._tensor("Only tensor type OrtValues are supported"))
-        return cls._wrap(from_dlpack(data, is_bool_tensor))
+            return cls._wrap(data._tensor("Only tensor type OrtValues are supported"), owner=data)
+        found = dlpack.elsewhere(data)
+        if found is None:
+            return cls._wrap(from_dlpack(data, is_bool_tensor))
+        dtype = np.dtype(np.bool_) if is_bool_tensor and found.dtype == np.uint8 else found.dtype
+        device = OrtDevice.make(found.kind, found.device_id, -1)
+        return cls._at(device, dtype, found.shape, found.address, "Error when importing:", found.owner)
+
+    @classmethod
+    def _at(
+        cls, device: OrtDevice, dtype: np.dtype, shape: tuple[int, ...], address: int, failed: str, owner: Any = None
+    ) -> Self:
+        """A tensor over the memory of a device at ``address``, which the caller keeps, or ``owner`` does. RuntimeError that begins with
+        ``failed`` where no provider has such memory, and for an address where no tensor can begin."""
+        where = f"{device.kind}:{device.device_id()}"
+        unknown = f"{failed} There's no data transfer registered for copying tensors from addresses on {where}"
+        memory = _memory(device, f"{unknown}; bind an OrtValue of a device that is there.")
+        if 0 in shape:
+            return cls._wrap(memory.empty(dtype, shape))
+        try:
+            return cls._wrap(memory.over(address, dtype, shape), owner=owner)
+        except NotImplementedError as error:
+            raise RuntimeError(f"{unknown}: {error}") from error
+        except ValueError as error:
+            raise RuntimeError(f"{failed} {error}") from error
 
     def data_ptr(self) -> int:
         """Address of the first element: of host memory, or what the device's array gives as its address."""
@@ -245,7 +268,7 @@ class OrtValue:
         tensor = self._tensor("Only tensor type OrtValues are supported")
         if isinstance(tensor, np.ndarray):
             return dlpack.exported(tensor, protocol)
-        return tensor.native.__dlpack__(stream=stream, **protocol)
+        return dlpack.keeping(tensor.native.__dlpack__(stream=stream, **protocol), self)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(device type, device index) in DLPack's numbers."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from onnxplug.session.addresses import at_address
-from onnxplug.session.arrays import from_dlpack
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.ortvalue import OrtValue
 from onnxplug.session.settings import as_int
@@ -21,7 +20,7 @@ class OrtValueVector:
     def push_back(self, value: Any, is_bool_tensor: bool = False) -> None:
         """Append a value, or the tensor of a DLPack capsule: one of uint8 as booleans where ``is_bool_tensor``."""
         if not isinstance(value, OrtValue):
-            value = OrtValue._wrap(from_dlpack(value, is_bool_tensor))
+            value = OrtValue.from_dlpack(value, is_bool_tensor)
         self._values.append(value)
 
     def reserve(self, size: int) -> None:

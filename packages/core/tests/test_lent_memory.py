@@ -100,7 +100,9 @@ def test_addresses_that_cannot_be_taken_say_why() -> None:
     with pytest.raises(RuntimeError, match=r"^Error when binding output: the address is null$"):
         binding.bind_output("y", "cuda", 0, np.float32, (3,), 0)
     _environment["cuda", 0].allocator.raw.__class__ = OwnAllocator  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match=r"There's no data transfer .* on cuda:0: memory of cuda:0 has no addresses$"):
+    with pytest.raises(
+        RuntimeError, match=r"There's no data transfer .* on cuda:0: memory of cuda:0 has no addresses$"
+    ):
         binding.bind_input("x", "cuda", 0, np.float32, (3,), X.ctypes.data)
 
 

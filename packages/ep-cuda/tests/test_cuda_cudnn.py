@@ -180,6 +180,16 @@ def test_plans_come_back_from_the_disk(
     assert "made again" in caplog.text and store.get(path.name.partition(".")[0]) != b"of another world"
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_execution_gets_as_far_as_the_library(kept: bool, planner: Callable[..., Planner], tmp_path: Path) -> None:
+    """Which asks for a device's handle: addresses are taken as they are given, those of tensors that the plan lacks, too."""
+    made = planner(store=DiskCache(tmp_path, ".plan", 1 << 20))
+    plan = [made.plan(conv()) for _ in range(2)][kept]
+    for execute in (plan.execute, lambda *given, **handle: plan.execute_plan_at_index(*given, 0, **handle)):
+        with pytest.raises(RuntimeError, match="handle is NULL"):
+            execute({uid: 4096 * uid for uid in conv().sizes()}, 1 << 20, handle=cudnn.Handle(0))
+
+
 def test_what_decides_a_plan_is_in_its_key(planner: Callable[..., Planner]) -> None:
     one = planner()
     keys = {one.key(c) for c in CASES.values()} | {planner(tf32=False).key(conv()), planner("DEFAULT").key(conv())}

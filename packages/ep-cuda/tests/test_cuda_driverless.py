@@ -42,13 +42,13 @@ FOLDED = frozenset(
 """Operators of which nothing is left to be recorded where what they read on the host is constant."""
 
 
-def run(folder: Path, items: list[str]) -> dict[str, dict[str, Any]]:
+def run(folder: Path, items: list[str], *further: str) -> dict[str, dict[str, Any]]:
     """The row of each item, from a process of their own."""
     report, given = folder / "rows", folder / "items"
     given.write_text(json.dumps(items))
     paths = [TESTS, ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, "-m", "driverless.sessions", str(report), str(given)]
+    command = [sys.executable, "-m", "driverless.sessions", str(report), str(given), *further]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     rows = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
     assert [row["item"] for row in rows] == items, done.stdout + done.stderr

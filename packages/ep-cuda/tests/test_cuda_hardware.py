@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -161,6 +162,30 @@ def test_a_session_that_is_closed_gives_its_memory_back() -> None:
 
     left()  # without what libraries keep
     assert left() - left() < 1 << 20
+
+
+def test_the_applications_allocator_gives_all_memory_and_gets_it_back() -> None:
+    runtime = pytest.importorskip("cupy").cuda.runtime
+    held, most = set[int](), 0
+
+    @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+    def alloc(nbytes: int) -> int:
+        nonlocal most
+        held.add(address := runtime.malloc(nbytes))
+        most = max(most, len(held))
+        return int(address)
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def free(address: int) -> None:
+        held.remove(address)
+        runtime.free(address)
+
+    places = [ctypes.cast(function, ctypes.c_void_p).value for function in (alloc, free)]
+    made = session(use_tf32=0, gpu_external_alloc=places[0], gpu_external_free=places[1])
+    for seed in range(2):
+        np.testing.assert_allclose(made.run(None, feeds(seed))[0], wanted(feeds(seed)), rtol=1e-4, atol=1e-6)
+    made.close()
+    assert most > 1 and not held
 
 
 def test_the_limit_is_an_error_with_figures() -> None:

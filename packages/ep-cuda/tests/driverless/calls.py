@@ -13,11 +13,16 @@ import functools
 import importlib
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from driverless.machine import Entry, Machine, Table
+from driverless.queues import LEGACY, NOT_READY, Queues
+
 ARCHITECTURE = (9, 0)
+_NO_MEMORY = 2  # cudaErrorMemoryAllocation
 _INVALID = "the launch is refused by every device"
 _LIMITS = {
     1: 1024,
@@ -42,58 +47,132 @@ PROPERTIES = {
 
 
 class Driver:
-    """What was asked for. ``broken``: rules of CUDA that a call broke; ``blocks``: memory that is taken, address and bytes;
-    ``library``: what is in cuBLAS's place."""
+    """What was asked for. ``broken``: rules of CUDA that a call broke; ``blocks``: memory that is taken, address and bytes; ``library``:
+    what is in cuBLAS's place. With a ``machine`` kernels are run, and everything is done as late as may be; without one it is done at
+    once, and kernels compute nothing."""
 
-    def __init__(self) -> None:
-        self.broken: list[str] = []
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine
+        self.queues = Queues(eager=machine is None)
+        self.broken = self.queues.broken
         self.calls: Counter[str] = Counter()
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
-        self.capturing: int | None = None
-        self.captured: set[int] = set()
         self.blocks: dict[int, int] = {}
+        self.pinned: dict[int, int] = {}
         self.library: Any = None
+        self.total = 64 << 30
+        """Bytes of the device's memory."""
+        self.order = 0
+        """1: of what runs at the same time the last comes first."""
+        self.lock = threading.RLock()
         self._kept: dict[int, Any] = {}
         self._names: dict[int, str] = {}
+        self._entries: dict[int, Entry] = {}
+        self._table: Table | None = None
         self.images: dict[int, bytes] = {}
+        self._modules: dict[int, dict[str, Entry]] = {}
         self._next = 1000
 
     # ---- memory
 
     def malloc(self, nbytes: int) -> int:
+        """cudaMalloc."""
+        if nbytes > self.total - sum(self.blocks.values()):
+            from cupy_backends.cuda.api import runtime
+
+            raise runtime.CUDARuntimeError(_NO_MEMORY)
+        address = self._taken(nbytes)
+        self.blocks[address], self._table = nbytes, None
+        return address
+
+    def host_alloc(self, nbytes: int, flags: int) -> int:
+        """cudaHostAlloc."""
+        address = self._taken(nbytes)
+        self.pinned[address] = nbytes
+        return address
+
+    def _taken(self, nbytes: int) -> int:
         block = ctypes.create_string_buffer(nbytes + 512)
         address = -(-ctypes.addressof(block) // 512) * 512
-        self._kept[address], self.blocks[address] = block, nbytes
+        if self.machine is not None:
+            ctypes.memset(address, 0xFF, nbytes)
+        self._kept[address] = block
         return address
 
     def free(self, address: int) -> None:
-        self.blocks.pop(address, None)
-        if address and self._kept.pop(address, None) is None:
+        """cudaFree, which waits for the device."""
+        if not address:
+            return
+        self.queues.drain_all()
+        nbytes = self.blocks.pop(address, None)
+        if self._kept.pop(address, None) is None or nbytes is None:
             self.broken.append(f"memory at {address} is given back that was not taken")
+        self._table = None
+
+    def free_host(self, address: int) -> None:
+        """cudaFreeHost, which waits too."""
+        self.queues.drain_all()
+        if self._kept.pop(address, None) is None or self.pinned.pop(address, None) is None:
+            self.broken.append(f"memory of the host at {address} is given back that was not taken")
 
     def memcpy(self, to: int, source: int, nbytes: int, kind: int) -> None:
-        self._outside_capture("cudaMemcpy, which waits,")
-        ctypes.memmove(to, source, nbytes)
+        """cudaMemcpy."""
+        if self.queues.recording:
+            self.broken.append("cudaMemcpy, which waits, while the stream is recorded")
+        self._reached(to, source, nbytes, kind)
+        self.queues.now(LEGACY, lambda: ctypes.memmove(to, source, nbytes))
 
     def memcpy_async(self, to: int, source: int, nbytes: int, kind: int, stream: int) -> None:
-        ctypes.memmove(to, source, nbytes)
+        """cudaMemcpyAsync: what the host may page out is read at once, and written before the call returns."""
+        self._reached(to, source, nbytes, kind)
+        from_host, to_host = self._of(source) is None, self._of(to) is None
+        if self.queues.is_recording(stream):
+            self.queues.put(stream, lambda: ctypes.memmove(to, source, nbytes))
+        elif to_host and not _inside(self.pinned, to):
+            self.queues.now(stream, lambda: ctypes.memmove(to, source, nbytes))
+        elif from_host and not _inside(self.pinned, source):
+            held = ctypes.string_at(source, nbytes)
+            self.queues.put(stream, lambda: ctypes.memmove(to, held, nbytes))
+        else:
+            self.queues.put(stream, lambda: ctypes.memmove(to, source, nbytes))
 
-    def memset(self, to: int, value: int, nbytes: int, *stream: int) -> None:
-        ctypes.memset(to, value, nbytes)
+    def memset(self, to: int, value: int, nbytes: int, stream: int = LEGACY) -> None:
+        """cudaMemset and cudaMemsetAsync."""
+        self._reached(to, to, nbytes, 3)
+        self.queues.put(stream, lambda: ctypes.memset(to, value, nbytes))
+
+    def _of(self, address: int) -> int | None:
+        """Where the block of the device begins that an address is in."""
+        return _inside(self.blocks, address)
+
+    def _reached(self, to: int, source: int, nbytes: int, kind: int) -> None:
+        for address, is_device in ((to, kind in (1, 3)), (source, kind in (2, 3))):
+            block = self._of(address)
+            if is_device and block is None:
+                self.broken.append(f"a copy to or from {address}, which is no memory of the device")
+            elif block is not None and address + nbytes > block + self.blocks[block]:
+                self.broken.append(f"a copy of {nbytes} bytes reaches beyond its block")
 
     # ---- modules and launches
 
     def load(self, image: bytes) -> int:
+        """cuModuleLoadData."""
         self.images[handle := self.handle()] = bytes(image)
+        if self.machine is not None:
+            self._modules[handle] = self.machine.load(bytes(image))
         return handle
 
     def function(self, module: int, name: str) -> int:
+        """cuModuleGetFunction."""
         if name.encode() not in self.images.get(module, name.encode()):
             self.broken.append(f"there is no kernel {name} in what was compiled")
         self._names[handle := self.handle()] = name
+        if self.machine is not None:
+            self._entries[handle] = self._modules[module][name]
         return handle
 
     def launch(self, function: int, *given: int) -> None:
+        """cuLaunchKernel."""
         grid, block, shared = given[:3], given[3:6], given[6]
         name = self._names.get(function, "?")
         self.launches.append((name, grid, block, shared))
@@ -108,49 +187,60 @@ class Driver:
             and 0 <= shared <= 227 << 10
         ):
             self.broken.append(f"{name}: {_INVALID}: grid {grid}, block {block}, {shared} bytes of shared memory")
+        elif self.machine is not None:
+            entry, stream, places = self._entries[function], given[7], given[8]
+            arguments = entry.arguments(places)
+            self.queues.put(stream, lambda: self._run(entry, grid, block, shared, arguments))
+
+    def _run(self, entry: Entry, grid: tuple[int, ...], block: tuple[int, ...], shared: int, arguments: bytes) -> None:
+        if self._table is None:
+            self._table = Table.of(self.blocks)
+        said = entry.call(grid, block, shared, arguments, self._table, self.order)
+        if said is not None:
+            self.broken.append(said)
 
     # ---- streams and recordings
 
     def handle(self, *_: Any) -> int:
+        """Something new."""
         self._next += 16
         return self._next
 
-    def begin(self, stream: int, mode: int) -> None:
-        if self.capturing is not None:
-            self.broken.append("a recording is begun inside another")
-        self.capturing = stream
+    def stream(self, flags: int = 0, *_: Any) -> int:
+        """cudaStreamCreateWithPriority."""
+        handle = self.handle()
+        self.queues.create(handle, blocking=not flags & 1)
+        return handle
 
     def end(self, stream: int) -> int:
-        if self.capturing != stream:
-            self.broken.append("a recording is ended that was not begun")
-        self.capturing = None
-        return self.handle()
+        """cudaStreamEndCapture."""
+        self.queues.end(stream, handle := self.handle())
+        return handle
+
+    def instantiate(self, graph: int, *_: Any) -> int:
+        """cudaGraphInstantiate."""
+        self.queues.graphs[handle := self.handle()] = self.queues.graphs.get(graph, [])
+        return handle
 
     def wait(self, *stream: int) -> None:
         """cudaStreamSynchronize, or of the whole device."""
-        if not stream or stream[0] in (0, self.capturing):
-            self._outside_capture("a wait")
-
-    def record(self, event: int, stream: int) -> None:
-        """cudaEventRecord."""
-        if stream == self.capturing:
-            self.captured.add(event)
+        if stream:
+            self.queues.drain(stream[0])
         else:
-            self.captured.discard(event)
+            self.queues.drain_all()
 
-    def query(self, event: int) -> int:
-        """cudaEventQuery, and the like: an event of a recording is none of the device's, and who asks for it ends the recording."""
-        if event in self.captured:
-            self.broken.append("an event that was recorded into a CUDA graph is asked for")
-        return 907 if event in self.captured else 0
 
-    def _outside_capture(self, what: str) -> None:
-        if self.capturing is not None:
-            self.broken.append(f"{what} while the stream is recorded")
+def _inside(blocks: dict[int, int], address: int) -> int | None:
+    """The block that an address is in, by its beginning."""
+    if address in blocks:
+        return address
+    return next((start for start, nbytes in blocks.items() if start <= address < start + nbytes), None)
 
 
 def answers(driver: Driver) -> tuple[dict[str, Callable[..., Any]], dict[str, Callable[..., Any]]]:
     """Functions in the places of those of ``cupy_backends.cuda.api``'s modules runtime and driver."""
+
+    queues = driver.queues
 
     def nothing(*_: Any) -> None:
         return None
@@ -158,18 +248,20 @@ def answers(driver: Driver) -> tuple[dict[str, Callable[..., Any]], dict[str, Ca
     runtime = {
         "_ensure_context": nothing, "getDevice": lambda: 0, "setDevice": nothing, "getDeviceCount": lambda: 1,
         "getDeviceProperties": lambda n: dict(PROPERTIES), "deviceGetAttribute": lambda a, d: _LIMITS.get(a, 1),
-        "driverGetVersion": lambda: 13000, "deviceSynchronize": driver.wait, "memGetInfo": lambda: (1 << 30, 1 << 36),
-        "malloc": driver.malloc, "free": driver.free, "hostAlloc": lambda n, flags: driver.malloc(n), "freeHost": driver.free,
+        "driverGetVersion": lambda: 13000, "deviceSynchronize": driver.wait,
+        "memGetInfo": lambda: (driver.total - sum(driver.blocks.values()), driver.total),
+        "malloc": driver.malloc, "free": driver.free, "hostAlloc": driver.host_alloc, "freeHost": driver.free_host,
         "mallocAsync": lambda n, s: driver.malloc(n), "freeAsync": lambda p, s: driver.free(p),
         "memcpy": driver.memcpy, "memcpyAsync": driver.memcpy_async, "memset": driver.memset, "memsetAsync": driver.memset,
-        "eventCreate": driver.handle, "eventCreateWithFlags": driver.handle, "eventDestroy": driver.captured.discard,
-        "eventQuery": driver.query,
-        "eventRecord": driver.record, "eventSynchronize": driver.query, "eventElapsedTime": lambda a, b: 1.0,
-        "streamCreate": driver.handle, "streamCreateWithFlags": driver.handle, "streamCreateWithPriority": driver.handle,
-        "streamDestroy": nothing, "streamSynchronize": driver.wait, "streamQuery": nothing, "streamGetFlags": lambda s: 1,
-        "streamGetPriority": lambda s: 0, "streamIsCapturing": lambda s: int(driver.capturing == s),
-        "streamEndCapture": driver.end, "graphInstantiate": driver.handle, "graphDestroy": nothing, "graphExecDestroy": nothing,
-        "graphLaunch": nothing, "pointerGetMemoryType": lambda p: 0, "graphUpload": nothing,
+        "eventCreate": driver.handle, "eventCreateWithFlags": driver.handle, "eventDestroy": queues.forget,
+        "eventQuery": queues.is_past, "eventRecord": queues.record, "eventSynchronize": queues.reach,
+        "eventElapsedTime": lambda a, b: 1.0,
+        "streamCreate": driver.stream, "streamCreateWithFlags": driver.stream, "streamCreateWithPriority": driver.stream,
+        "streamDestroy": nothing, "streamSynchronize": driver.wait,
+        "streamQuery": lambda s: 0 if queues.is_idle(s) else NOT_READY, "streamGetFlags": lambda s: 1,
+        "streamGetPriority": lambda s: 0, "streamIsCapturing": lambda s: int(queues.is_recording(s)),
+        "streamEndCapture": driver.end, "graphInstantiate": driver.instantiate, "graphDestroy": nothing, "graphExecDestroy": nothing,
+        "graphLaunch": queues.replay, "pointerGetMemoryType": lambda p: 0, "graphUpload": nothing,
     }  # fmt: skip
     api = {
         "moduleLoadData": driver.load, "moduleUnload": nothing, "moduleGetFunction": driver.function,
@@ -177,7 +269,15 @@ def answers(driver: Driver) -> tuple[dict[str, Callable[..., Any]], dict[str, Ca
         "ctxGetCurrent": lambda: 1, "ctxSetCurrent": nothing, "ctxGetDevice": lambda: 0, "streamGetCtx": lambda s: 1,
         "occupancyMaxActiveBlocksPerMultiprocessor": lambda *_: 2, "occupancyMaxPotentialBlockSize": lambda *_: (132, 256),
     }  # fmt: skip
-    return runtime, api
+    return tuple({name: _one_at_a_time(driver.lock, f) for name, f in group.items()} for group in (runtime, api))  # type: ignore[return-value]
+
+
+def _one_at_a_time(lock: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def called(*given: Any) -> Any:
+        with lock:
+            return function(*given)
+
+    return called
 
 
 _C_TYPES = {
@@ -187,7 +287,7 @@ _C_TYPES = {
 _KEPT: list[Any] = []
 
 
-def replace(module: Any, functions: dict[str, Callable[..., Any]], calls: Counter[str]) -> None:
+def replace(module: Any, functions: dict[str, Callable[..., Any]], driver: Driver) -> None:
     """These functions in a Cython module's place, for Python and for the Cython modules that are imported after this."""
     api = ctypes.pythonapi
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_void_p, [ctypes.py_object]
@@ -211,27 +311,31 @@ def replace(module: Any, functions: dict[str, Callable[..., Any]], calls: Counte
         def called(
             *given: Any, function: Any = function, name: str = name, number: int = len(types), optional: Any = None
         ) -> Any:
-            calls[name] += 1
-            return function(*given[:number])
+            driver.calls[name] += 1
+            try:
+                return function(*given[:number])
+            except Exception as error:  # which nobody could see
+                driver.broken.append(f"{name}: {type(error).__name__}: {error}")
+                return 0
 
         made = ctypes.PYFUNCTYPE(_C_TYPES[found[1]], *types, *further)(called)
         _KEPT.append(made)
         module.__pyx_capi__[name] = api.PyCapsule_New(ctypes.cast(made, ctypes.c_void_p), signature, None)
 
 
-def install() -> Driver:
+def install(machine: Machine | None = None) -> Driver:
     """Put the answers in place. Before CuPy is imported."""
     import sys
 
     assert "cupy" not in sys.modules, "CuPy is imported already"
     os.environ.setdefault("CUPY_ACCELERATORS", "")  # CUB comes compiled, with calls of its own
-    driver = Driver()
+    driver = Driver(machine)
     runtime, api = answers(driver)
-    runtime["streamBeginCapture"] = lambda stream, mode=2: driver.begin(stream, mode)
-    runtime["streamWaitEvent"] = lambda *_: None
+    runtime["streamBeginCapture"] = lambda stream, mode=2: driver.queues.begin(stream)
+    runtime["streamWaitEvent"] = lambda stream, event, flags=0: driver.queues.wait(stream, event)
     # The package's __init__ would import all of CuPy: its folders are enough.
-    replace(_alone("cupy_backends.cuda.api.runtime"), runtime, driver.calls)
-    replace(_alone("cupy_backends.cuda.api.driver"), api, driver.calls)
+    replace(_alone("cupy_backends.cuda.api.runtime"), runtime, driver)
+    replace(_alone("cupy_backends.cuda.api.driver"), api, driver)
     sorts = importlib.import_module("cupy.cuda.thrust")  # compiled too
     for name in ("sort", "argsort", "lexsort"):
         setattr(sorts, name, functools.partial(_sorted, name))

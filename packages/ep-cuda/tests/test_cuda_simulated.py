@@ -1,0 +1,63 @@
+"""The provider on a simulated GPU (``driverless.simulation``): CuPy and the provider as they are, what NVRTC makes of their kernels run on
+the processor, work done as late as may be. cuBLAS, cuDNN, Thrust and CUB are NumPy's and C's here: of them arguments and order are seen."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from driverless import cublas
+from nvrtc_compile import MISSING, _is_there
+from test_cuda_driverless import ROOT, TESTS, UNRECORDED, names, operator, others, run, troubles
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="capability: CuPy (cupy is not installed)"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("cudnn") is None, reason="capability: cuDNN's frontend (not installed)"
+    ),
+    pytest.mark.skipif(not _is_there(), reason=MISSING),
+    pytest.mark.skipif(cublas.compiler() is None, reason="capability: a C compiler (cc and nm are not installed)"),
+]
+
+
+@pytest.mark.parametrize("order", ["0", "1"])
+def test_what_a_gpu_has_to_show_is_shown_by_a_simulated_one(order: str, tmp_path: Path) -> None:
+    """In both orders of what runs at the same time: blocks, warps and threads between barriers."""
+    paths = [TESTS, ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, paths)), "ONNXPLUG_SIMULATED": str(tmp_path), "ONNXPLUG_SIMULATED_ORDER": order,
+    }  # fmt: skip
+    tests = str(TESTS / "test_cuda_hardware.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "driverless.simulation", tests]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 300 and "skipped" not in done.stdout
+
+
+def test_a_first_look_at_a_gpu_shows_the_right_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    smokes = importlib.import_module("gpu_smoke").SMOKES
+    rows = run(tmp_path, [f"smoke {name}" for name in smokes if "by cuFFT" not in name], "simulated")
+    assert troubles(rows) == {} and all(row["others"] == [] for row in rows.values())
+
+
+def test_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"node {name}" for name in names()], "simulated")
+    assert troubles(rows) == {}
+
+
+def test_recordings_of_every_operator_compute_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"recorded {name}" for name in names()], "simulated")
+    assert {n: said for n, said in troubles(rows).items() if operator(n) not in UNRECORDED} == {}
+
+
+def test_every_type_of_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    if os.environ.get("ONNXPLUG_OPERATORS", "core") == "core":
+        pytest.skip("capability: minutes (ONNXPLUG_OPERATORS=all)")
+    assert troubles(run(tmp_path, [f"node {name}" for name in others()], "simulated")) == {}

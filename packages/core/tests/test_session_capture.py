@@ -160,6 +160,31 @@ def test_ids_are_recorded_apart(made: dict[str, list[Any]]) -> None:
         sess.run(None, {"x": X, "y": Y}, under("x"))
 
 
+def test_only_shapes_that_ran_before_are_recorded(made: dict[str, list[Any]]) -> None:
+    sess = session()
+    (provider,) = made[ACME]
+    two = np.concatenate([X, Y])
+    for x, diary in ((X, []), (two, []), (two, ["begin 0", "end 0", "replay 0"]), (two, ["replay 0"])):
+        before = len(provider.diary)
+        same(sess.run(None, {"x": x, "y": x}), expected(x, x))
+        assert provider.diary[before:] == diary
+
+
+def test_a_plan_is_made_before_its_run_is_recorded(made: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed ahead, and sent to the device, would be recorded, too, and its results read before a replay."""
+    sess, plain, seen = session(), RecordingKernel.bind, list[Any]()
+
+    def bind(self: RecordingKernel, inputs: Any, outputs: Any) -> Into | None:
+        seen.append(self.provider.recording)
+        return plain(self, inputs, outputs)
+
+    monkeypatch.setattr(RecordingKernel, "bind", bind)
+    for _ in range(3):
+        same(sess.run(None, {"x": X, "y": Y}), expected(X, Y))
+        sess._engine.built.runner.plans.kept.clear()
+    assert seen == [None] * 6 and "replay 0" in made[ACME][0].diary
+
+
 class Reading(Recorder):
     """Cannot record a sum: its kernel reads on the host."""
 

@@ -124,7 +124,8 @@ class ProviderHooks:
         """Whether device work is recorded under this id. A provider that records work once and replays it has this hook and
         the three that follow; where its options switch that off it sets one of them to None. They are called in sessions
         whose whole graph, inputs and outputs included, is on this provider: of the runs with one run option
-        ``gpu_graph_id`` (default 0; -1: never) the first is a normal one, the second is recorded, the others are replays.
+        ``gpu_graph_id`` (default 0; -1: never) the first is a normal one, the second with the same shapes is recorded, the others
+        are replays.
         Inputs are copied into the memory of the recording before a replay, results out of it afterwards, on the stream of the
         recorded run where there are streams."""
         raise NotImplementedError

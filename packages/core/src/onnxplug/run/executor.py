@@ -193,15 +193,18 @@ class GraphRunner:
         if len(planned.pool) < POOL and (planned.is_small or len(self.plans.kept) <= MAX_PLANS):
             planned.pool.append(frame)
 
-    def record(self, inputs: Sequence[Any], options: Any = None) -> tuple[list[Any], Frame]:
+    def own_frame(self, inputs: Sequence[Any]) -> Frame:
+        """A frame for such inputs that no other run gets."""
+        return Frame(self.plans.of(inputs).plan, self._runtime)
+
+    def record(self, frame: Frame, inputs: Sequence[Any], options: Any = None) -> list[Any]:
         """As ``run``, in a frame of its own. As long as the caller holds frame and results, their memory is used by
         nothing else, so that recorded device work can be replayed on it."""
-        frame = Frame(self.plans.of(inputs).plan, self._runtime)
         frame.fill(inputs)
         frame.options = options
         with Quiet():
             self.execute(frame)
-        return frame.results(deep=self._is_main), frame
+        return frame.results(deep=self._is_main)
 
     def plan(self, inputs: Sequence[Any]) -> Plan:
         """The plan that ``run`` uses for these inputs."""

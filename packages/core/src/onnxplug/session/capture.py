@@ -1,5 +1,5 @@
 """Device work that a provider records once and replays: runs with one ``gpu_graph_id`` (run option; default 0, -1 for none)
-run normally the first time, are recorded the second time, and from then on replayed on the memory of the recording."""
+run normally the first time, are recorded the second time with the same shapes, and from then on replayed on the memory of the recording."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Capture:
         self, provider: str, calls: Sequence[Callable[[int], Any]], forget: Callable[[int], Any], memories: Memories
     ) -> None:
         self.provider, self.calls, self.forget, self.memories = provider, calls, forget, memories
-        self.warm: set[int] = set()
+        self.warm: dict[int, tuple[tuple[int, ...], ...]] = {}
+        """Shapes of the last normal run of an id."""
         self.recordings: dict[int, _Recording] = {}
         self.lock = threading.Lock()
 
@@ -51,14 +52,15 @@ class Capture:
                 self._fill(graph_id, recording, inputs)
                 replay(graph_id)
                 return self._copies(recording)
-            if graph_id not in self.warm:  # what a device library sets up in a first run cannot be recorded
-                self.warm.add(graph_id)
+            if self.warm.get(graph_id) != (shapes := _shapes(inputs)):
+                self.warm[graph_id] = shapes  # what is set up for shapes in a first run cannot be recorded
                 return runner.run(inputs, options)
             homes = [device for _, device in runner.placed.inputs]
             held = [self.memories.move(native, home, home) for native, home in zip(inputs, homes, strict=True)]
+            frame = runner.own_frame(inputs)  # with its plan and constants, of which none is to be recorded
             begin(graph_id)
             try:
-                results, frame = runner.record([each.native for each in held], options)
+                results = runner.record(frame, [each.native for each in held], options)
             except Exception as error:
                 with suppress(EPFail):  # it says less than what the run says
                     end(graph_id)
@@ -66,7 +68,7 @@ class Capture:
                     self.forget(graph_id)
                 raise _unrecorded(self.provider, error) from error
             end(graph_id)
-            self.recordings[graph_id] = recording = _Recording(_shapes(inputs), held, results, frame)
+            self.recordings[graph_id] = recording = _Recording(shapes, held, results, frame)
             if not is_captured(graph_id):
                 del self.recordings[graph_id]
                 return results
@@ -76,7 +78,7 @@ class Capture:
     def release(self, graph_id: int) -> None:
         """Forget a recording and free its memory."""
         with self.lock:
-            self.warm.discard(graph_id)
+            self.warm.pop(graph_id, None)
             try:
                 self.forget(graph_id)
             finally:

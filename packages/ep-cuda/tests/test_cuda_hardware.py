@@ -73,11 +73,49 @@ def test_runs_give_the_right_results_every_time(options: dict[str, object]) -> N
         np.testing.assert_allclose(made.run(None, given)[0], wanted(given), rtol=1e-4, atol=1e-6)
 
 
+ADDED = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 64] a, float[N, 64] b, float[N, 64] c) => (float[N, 64] y) '
+    "{ s = Softmax(a) t = Softmax(b) u = Softmax(c) v = Sub(s, t) y = Sub(v, u) }"
+).SerializeToString()
+
+
+@pytest.mark.parametrize("rows", [64, (1 << 16) + 1])  # through page-locked memory, and too large for that
+@pytest.mark.parametrize("beside", [0, 1])
+def test_inputs_of_one_size_arrive_each_in_its_place(beside: int, rows: int) -> None:
+    """Of two runs, the second with memory that the first has used, and with arrays that are written over when a run has ended."""
+    made = onnxplug.InferenceSession(ADDED, providers=[(CUDA, {"do_copy_in_default_stream": 1 - beside})])
+    given = {name: np.empty((rows, 64), np.float32) for name in "abc"}
+    for seed in range(2):
+        for n, array in enumerate(given.values()):
+            array[...] = np.random.default_rng(3 * seed + n).standard_normal(array.shape)
+        weights = [np.exp(array.astype(np.float64)) for array in given.values()]
+        a, b, c = (w / w.sum(-1, keepdims=True) for w in weights)
+        (y,) = made.run(None, given)
+        np.testing.assert_allclose(y, a - b - c, rtol=1e-4, atol=1e-6)
+
+
 def test_the_applications_stream_is_used() -> None:
     cupy = pytest.importorskip("cupy")
     stream = cupy.cuda.Stream(non_blocking=True)
     made, given = session(use_tf32=0, user_compute_stream=stream.ptr), feeds()
     np.testing.assert_allclose(made.run(None, given)[0], wanted(given), rtol=1e-4, atol=1e-6)
+
+
+def test_a_copy_beside_computation_waits_for_those_who_read_what_lay_there() -> None:
+    cupy = pytest.importorskip("cupy")
+    from onnxplug_ep_cuda.queue import Queue
+    from onnxplug_ep_cuda.transfer import CUDATransfer
+
+    queue = Queue(0, None, copy_beside=True)
+    transfer, size = CUDATransfer(queue), 1 << 22
+    with queue.inside():
+        x = cupy.ones(size, np.float32)
+        y = cupy.sqrt(cupy.exp(cupy.sin(x)))
+        transfer.copy(np.zeros(size, np.float32), x, queue.compute)
+        z = x + 1
+    queue.wait()
+    assert abs(float(y.min()) - np.exp(np.sin(1) / 2)) < 1e-5 and float(y.min()) == float(y.max())
+    assert float(z.min()) == float(z.max()) == 1
 
 
 def test_values_stay_on_the_device() -> None:
@@ -148,6 +186,51 @@ def test_each_thread_may_record_and_replay() -> None:
         with ThreadPoolExecutor(1) as another:
             (got,) = another.submit(made.run, None, feeds(seed)).result()
         np.testing.assert_allclose(got, wanted(feeds(seed)), rtol=1e-4, atol=1e-6)
+
+
+SIZED = {
+    "chain": "a = Sigmoid(x) b = Mul(a, x) y = Softmax(b)",
+    "product": "t = Transpose <perm = [0, 1, 3, 2]> (x) m = MatMul(x, t) y = ReduceSum <keepdims = 0> (m)",
+    "convolution": "s = Constant <value = int64[4] {4, 4, 3, 3}> () w = ConstantOfShape <value = float[1] {0.0625}> (s) "
+    "c = Conv <pads = [1, 1, 1, 1]> (x, w) y = Relu(c)",
+    "shape": "s = Shape(x) z = ConstantOfShape <value = float[1] {2.0}> (s) y = Add(x, z)",
+    "numbers": "s = Shape(x) f = Cast <to = 1> (s) m = ReduceMean <keepdims = 0> (f) y = Mul(x, m)",
+    "table": 'r = Constant <value = float[4] {1.0, 1.0, 2.0, 1.5}> () y = Resize <mode = "cubic"> (x, , r)',
+    "cumulated": "k = Constant <value = int64 {2}> () y = CumSum(x, k)",
+}
+"""Bodies over images of any number and size."""
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_shapes_that_change_are_recorded_when_they_come_again(name: str) -> None:
+    data = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[N, 4, H, H] x) => (float[] y) {{ {SIZED[name]} }}'
+    )
+    del data.graph.output[0].type.tensor_type.shape.dim[:]
+    data.graph.output[0].type.tensor_type.ClearField("shape")
+    options = {"enable_cuda_graph": 1, "use_tf32": 0}
+    made = onnxplug.InferenceSession(data.SerializeToString(), providers=[(CUDA, options), "CPUExecutionProvider"])
+    plain = onnxplug.InferenceSession(data.SerializeToString(), providers=["CPUExecutionProvider"])
+    for shape in ((1, 4, 8, 8), *[(2, 4, 12, 12)] * 4):
+        given = {"x": np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)}
+        np.testing.assert_allclose(made.run(None, given)[0], plain.run(None, given)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_recording_reads_of_the_hosts_stays_as_it_was() -> None:
+    """A table that is sent anew with each replay, while other copies take the page-locked memory that comes free."""
+    cupy = pytest.importorskip("cupy")
+    data = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[1, 2, 8, 8] x) => (float[1, 2, 16, 12] y) '
+        '{ s = Constant <value = float[4] {1.0, 1.0, 2.0, 1.5}> () y = Resize <mode = "cubic"> (x, , s) }'
+    ).SerializeToString()
+    made = onnxplug.InferenceSession(data, providers=[(CUDA, {"enable_cuda_graph": 1})])
+    plain = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for seed in range(5):
+        given = {"x": np.random.default_rng(seed).standard_normal((1, 2, 8, 8)).astype(np.float32)}
+        np.testing.assert_allclose(made.run(None, given)[0], plain.run(None, given)[0], rtol=1e-4, atol=1e-5)
+        for size in (16, 64, 256, 1024):
+            cupy.asarray(np.full(size, np.nan, np.float32))
+        cupy.cuda.runtime.deviceSynchronize()
 
 
 def test_a_session_that_is_closed_gives_its_memory_back() -> None:
@@ -273,6 +356,23 @@ def test_self_attention_with_its_projection(kernel: int, dtype: str) -> None:
     unit = {"float32": 2e-5, "float16": 8e-3}[dtype]
     exact = wanted.astype(np.float64)
     np.testing.assert_allclose(got.astype(np.float64), exact, atol=unit * np.abs(exact).max())
+
+
+@pytest.mark.parametrize("kernel", [0, 1])
+def test_attention_with_padding(kernel: int) -> None:
+    rng = np.random.default_rng(6)
+    given = {name: rng.standard_normal((2, 40, 128)).astype(np.float16) for name in "qkv"}
+    given["mask"] = np.ones((2, 40), np.int32)
+    given["mask"][1, 30:] = 0
+    data = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> '
+        "g (float16[2, 40, 128] q, float16[2, 40, 128] k, float16[2, 40, 128] v, int32[2, 40] mask) => (float16[2, 40, 128] y) "
+        "{ y = com.microsoft.MultiHeadAttention <num_heads = 2> (q, k, v, , mask) }"
+    ).SerializeToString()
+    (wanted,) = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, given)
+    (got,) = onnxplug.InferenceSession(data, providers=[(CUDA, {"sdpa_kernel": kernel})]).run(None, given)
+    # cuDNN rounds weights to float16 before they meet the values.
+    np.testing.assert_allclose(got.astype(np.float64), wanted, atol=4e-3 * np.abs(wanted).max())
 
 
 def on_device(node: Node) -> list[np.ndarray | None]:

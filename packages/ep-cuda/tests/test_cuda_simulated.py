@@ -28,7 +28,8 @@ pytestmark = [
 
 @pytest.mark.parametrize("order", ["0", "1"])
 def test_what_a_gpu_has_to_show_is_shown_by_a_simulated_one(order: str, tmp_path: Path) -> None:
-    """In both orders of what runs at the same time: blocks, warps and threads between barriers."""
+    """In both orders of what runs at the same time: blocks, warps and threads between barriers; in one of them a session's stream
+    for copies is ahead of the other."""
     paths = [TESTS, ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = os.environ | {
         "PYTHONPATH": os.pathsep.join(map(str, paths)), "ONNXPLUG_SIMULATED": str(tmp_path), "ONNXPLUG_SIMULATED_ORDER": order,

@@ -166,6 +166,14 @@ def test_what_nobody_waits_for_is_not_done() -> None:
     assert done == ["work of 32", "work of 16", "more"] and queues.is_past(1) == 0
 
 
+def test_a_stream_may_be_ahead_of_another() -> None:
+    queues, done = Queues(uneven=True), list[int]()
+    for stream in (16, 32):
+        queues.create(stream, blocking=False)
+        queues.put(stream, lambda stream=stream: done.append(stream))  # type: ignore[misc]
+    assert done == [32]
+
+
 def test_an_event_is_of_when_it_was_recorded() -> None:
     queues, done = Queues(), list[int]()
     queues.create(16, blocking=False)

@@ -65,6 +65,11 @@ class Queue:
         """Whether this thread is between ``enter`` and ``leave``."""
         return bool(self._stacks())
 
+    @property
+    def runs(self) -> bool:
+        """Whether this thread is so, and what it queues is not recorded."""
+        return self.entered and not self.capturing
+
     @contextmanager
     def inside(self) -> Iterator[None]:
         """``enter`` and ``leave`` around a block, where the thread has not entered already."""

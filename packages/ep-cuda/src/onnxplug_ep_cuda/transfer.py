@@ -15,7 +15,8 @@ from onnxplug_ep_cuda.staging import Staging
 
 
 class CUDATransfer(DataTransfer):
-    """Whole dense tensors. A copy without a stream is complete on return and comes after all work of the session."""
+    """Whole dense tensors. A copy without a stream is complete on return and comes after all work of the session; but what a run sends to
+    the device, where only work behind it on the session's stream reads it, is only taken from the host by then."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -35,25 +36,29 @@ class CUDATransfer(DataTransfer):
             return
         try:
             with cupy.cuda.Device(self._queue.device_id):
-                if stream is None:
+                if isinstance(source, np.ndarray) and (stream is not None or self._queue.runs):
+                    self._send(source, destination, stream)
+                elif stream is None:
                     lane = self._queue.blocking_lane()
                     self._enqueue(source, destination, lane)
                     lane.synchronize()
-                elif isinstance(source, np.ndarray):
-                    self._send(source, destination, stream)
                 else:
                     self._enqueue(source, destination, stream)
         except runtime.CUDARuntimeError as error:
             raise device_failure(error) from error
 
-    def _send(self, source: np.ndarray, destination: Any, stream: Any) -> None:
-        """To the device without waiting: through page-locked memory, beside the computation where that is asked for."""
+    def _send(self, source: np.ndarray, destination: Any, given: Any) -> None:
+        """To the device, in order on a stream, by default the session's: through page-locked memory, so that nobody waits, beside the
+        computation where that is asked for."""
+        stream = self._queue.compute if given is None else given
         lane = self._queue.side if self._queue.copy_beside else stream
         if lane is not stream:  # earlier work may still read what lay there
             lane.wait_event(stream.record())
         taken = self._staging.take(source.nbytes)
         if taken is None:
             self._enqueue(source, destination, lane)
+            if given is None:  # nobody keeps the source
+                lane.synchronize()
         else:
             size, block = taken
             np.copyto(np.frombuffer(block, np.uint8, source.nbytes), source.reshape(-1).view(np.uint8))

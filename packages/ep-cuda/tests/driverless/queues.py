@@ -30,10 +30,11 @@ class _Stream:
 
 
 class Queues:
-    """See the module's text. ``eager``: everything is done at once."""
+    """See the module's text. ``eager``: everything is done at once. ``uneven``: every second stream does at once what it may."""
 
-    def __init__(self, *, eager: bool = False) -> None:
-        self.eager = eager
+    def __init__(self, *, eager: bool = False, uneven: bool = False) -> None:
+        self.eager, self.uneven = eager, uneven
+        self._prompt: dict[int, bool] = {}
         self.broken: list[str] = []
         self.graphs: dict[int, list[Work]] = {}
         self._streams: dict[int, _Stream] = defaultdict(_Stream)
@@ -55,6 +56,8 @@ class Queues:
         """A stream. Those that wait for the legacy stream, and it for them, are one with it."""
         if blocking:
             self._blocking.add(stream)
+        else:
+            self._prompt[stream] = self.uneven and len(self._prompt) % 2 == 1
 
     def put(self, stream: int, work: Work) -> None:
         """Ask for something."""
@@ -68,7 +71,7 @@ class Queues:
         queue = self._of(stream)
         queue.todo.append(work)
         queue.asked += 1
-        if self.eager:
+        if self.eager or self._prompt.get(stream):
             self.drain(stream)
 
     def now(self, stream: int, work: Work) -> None:

@@ -29,6 +29,7 @@ def start() -> calls.Driver:
     os.environ.setdefault("CUPY_CACHE_DIR", str(folder / "cupy"))
     driver = _driver = calls.install(Machine(folder))
     driver.order = int(os.environ.get("ONNXPLUG_SIMULATED_ORDER", "0"))
+    driver.queues.uneven = bool(driver.order)
     driver.library = cublas.load(Path(tempfile.mkdtemp()))
 
     import cupy

@@ -76,7 +76,7 @@ def cases() -> dict[str, Case]:
     return {name: case for name, case in found.items() if not name.startswith(RANDOM)}
 
 
-def check(case: Case, providers: list[str]) -> ort.InferenceSession:
+def check(case: Case, providers: list[Any]) -> ort.InferenceSession:
     session = ort.InferenceSession(case.model.SerializeToString(), providers=providers)
     required = [i.name for i in session.get_inputs()]
     declared = [i.name for i in case.model.graph.input]

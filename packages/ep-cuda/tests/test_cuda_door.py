@@ -125,7 +125,6 @@ def test_options_are_parsed_as_onnxruntime_does() -> None:
     assert (given.limit, given.use_tf32, given.do_copy_in_default_stream, given.device_id) == (2 << 30, False, True, 1)
     assert options().limit is None and options(gpu_mem_limit=str(UNLIMITED)).limit is None
     assert options(user_compute_stream="4711", has_user_compute_stream="0").has_user_compute_stream
-    assert not options(has_user_compute_stream="1").has_user_compute_stream
     with pytest.raises(RuntimeError, match='Unknown provider option: "gpu_memory_limit"'):
         options(gpu_memory_limit="1")
     with pytest.raises(RuntimeError, match='Failed to parse provider option "arena_extend_strategy"'):

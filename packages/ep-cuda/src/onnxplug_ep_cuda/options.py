@@ -36,7 +36,7 @@ class CUDAOptions:
         False, "accepted; convolutions along one axis are always padded to [N, C, 1, D]", idle=True
     )
     do_copy_in_default_stream: bool = option(True, "0: copies to the device run beside computation, ordered by events")
-    has_user_compute_stream: bool = option(False, "follows user_compute_stream, whatever is given")
+    has_user_compute_stream: bool = option(False, "implied by user_compute_stream, without which it says nothing")
     user_compute_stream: int = option(0, "address of a cudaStream_t of the application, on which everything runs")
     gpu_external_alloc: int = option(0, "address of void *alloc(size_t), in place of cudaMalloc")
     gpu_external_free: int = option(0, "address of void free(void *), with gpu_external_alloc")
@@ -71,7 +71,8 @@ class CUDAOptions:
                 )
         if bool(self.gpu_external_alloc) != bool(self.gpu_external_free):
             raise RuntimeError("gpu_external_alloc and gpu_external_free are given together or not at all")
-        object.__setattr__(self, "has_user_compute_stream", bool(self.user_compute_stream))
+        if self.user_compute_stream:
+            object.__setattr__(self, "has_user_compute_stream", True)
 
     @property
     def limit(self) -> int | None:

@@ -286,7 +286,7 @@ def test_lines_of_length_one(p: int, dtype: str) -> None:
     close(Node("LpNormalization", 22, [x[:, :, 0].copy()], {"p": p}))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
 def test_whole_images_and_neighbouring_channels(dtype: str) -> None:
     x = draw(RNG(6), (2, 7, 9, 8), NARROW[dtype])
     close(Node("GlobalAveragePool", 22, [x]))

@@ -85,11 +85,12 @@ def _mean(result: str, value: str, type_: str, group: int) -> list[str]:
 def across_channels(name: str, type_: str) -> str:
     """Local response normalisation (ONNX LRN): x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta.
 
-    Arguments after in0 and out0: i64 elements, channels, spatial, size; f32 alpha / size, beta, bias. One work-item an element.
+    Arguments after in0 and out0: i64 elements, channels, spatial, size; in the type of the arithmetic alpha / size, beta, bias.
+    One work-item an element.
     """
     held = arithmetic(type_)
     return f"""KERNEL void {name}(TENSOR({type_}, in0), TENSOR({type_}, out0), const i64 points, const i64 channels, const i64 spatial,
-    const i64 size, const f32 alpha, const f32 beta, const f32 bias) {{
+    const i64 size, const {held} alpha, const {held} beta, const {held} bias) {{
   const i64 at = GLOBAL_ID64(0);
   if (at >= points) return;
   OPEN({type_}, in0) OPEN({type_}, out0)
@@ -97,6 +98,6 @@ def across_channels(name: str, type_: str) -> str:
   const i64 first = c - (size - 1) / 2 < 0 ? 0 : c - (size - 1) / 2, last = c + size / 2 < channels ? c + size / 2 : channels - 1;
   {held} a = 0;
   for (i64 k = first; k <= last; k++) {{ const {held} x = LOAD_{type_}(in0, at + (k - c) * spatial); a += x * x; }}
-  STORE_{type_}(out0, at, LOAD_{type_}(in0, at) / pow(({held})bias + ({held})alpha * a, ({held})beta));
+  STORE_{type_}(out0, at, LOAD_{type_}(in0, at) / pow(bias + alpha * a, beta));
 }}
 """

@@ -256,8 +256,14 @@ def lrn(call: NodeCall, division: Division) -> Job | None:
     points = math.prod(shape)
     if points == 0:
         return Job()
-    alpha, beta, bias = (call.attributes.get(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
-    numbers = integers(points, shape[1], math.prod(shape[2:]), size)
-    scalars = [*numbers, np.float32(alpha / size), np.float32(beta), np.float32(bias)]
+    defaults = (("alpha", float(np.float32(1e-4))), ("beta", 0.75), ("bias", 1.0))
+    alpha, beta, bias = (call.attributes.get(n, d) for n, d in defaults)
+    number = np.float64 if type_ == "f64" else np.float32
+    scalars = [
+        *integers(points, shape[1], math.prod(shape[2:]), size),
+        number(alpha / size),
+        number(beta),
+        number(bias),
+    ]
     text = across_channels(call.op_type, type_)
     return Job([division.launch(call.op_type, text, [call.read(0), call.write()], scalars, points, 0)])

@@ -71,17 +71,17 @@ def _cub(cupy: Any, put: Callable[[Callable[[], None]], None]) -> None:
         contiguous_size: int = 0,
     ) -> Any:  # fmt: skip
         places = op in (cub.CUPY_CUB_ARGMIN, cub.CUPY_CUB_ARGMAX)
-        x = cupy.ascontiguousarray(x)
         shape = tuple(
             1 if n in reduce_axis else size for n, size in enumerate(x.shape) if keepdims or n not in reduce_axis
         )
+        x = cupy.ascontiguousarray(x)  # of one dimension at least
         y = cupy.empty(shape, np.int64 if places else x.dtype)
         source, target = x.data.ptr, y.data.ptr
 
         def work() -> None:
             values = at(source, x.dtype, x.shape)
             axis = None if places else reduce_axis
-            at(target, y.dtype, shape)[...] = functions[op](values, axis=axis).reshape(shape)
+            at(target, y.dtype, shape)[...] = functions[op](values, axis=axis or None).reshape(shape)
 
         put(work)
         if out is not None:

@@ -29,6 +29,7 @@ TEST_TOOLS = [
     "pytest-cov",
     "hypothesis",
     "array-api-strict",
+    "gguf",  # codebooks of GatherPacked
     "hatchling>=1.27",
     ONNXRUNTIME,
     "onnx-ir",  # of onnxruntime's MatMulNBitsQuantizer
@@ -65,7 +66,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """mypy --strict over the sources of all packages."""
-    session.install(*PACKAGES, TESTKIT, "mypy>=1.15", "pillow")
+    session.install(*PACKAGES, TESTKIT, "mypy>=1.15", "gguf", "pillow")
     session.run("mypy", "--strict", *(f"{package}/src" for package in (*PACKAGES, TESTKIT)), *session.posargs)
 
 

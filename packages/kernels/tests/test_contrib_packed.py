@@ -103,7 +103,10 @@ def routers() -> Iterator[Case]:
         yield case("MoEGroupRouter", inputs, full, f"{name}-projected", atol, top_k=2, release=NEW)
 
 
-BLOCKS = {2: (32, 18), 6: (32, 22), 8: (32, 34), 13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136)}
+BLOCKS = {
+    2: (32, 18), 6: (32, 22), 8: (32, 34), 13: (256, 176), 14: (256, 210), 16: (256, 66), 17: (256, 74), 18: (256, 98), 20: (32, 18),
+    22: (256, 82), 23: (256, 136),
+}  # fmt: skip
 """Numbers and bytes of a block of each format."""
 HALVES = {13: (0, 2), 14: (208,)}
 """Where blocks have their float16; all others have one at their start."""
@@ -238,7 +241,7 @@ def test_products_of_packed_weights(activation: str) -> None:
 
 
 REFUSED = [
-    ("GatherPacked", [np.zeros((2, 66), np.uint8), np.zeros(1, np.int64)], {"K": 256, "packed_type": 16}, "packed_type is 16"),
+    ("GatherPacked", [np.zeros((2, 66), np.uint8), np.zeros(1, np.int64)], {"K": 256, "packed_type": 15}, "packed_type is 15"),
     ("GatherPacked", [np.zeros((2, 17), np.uint8), np.zeros(1, np.int64)], {"K": 32, "packed_type": 2}, "rows of 17 bytes"),
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {}, "kernel_shape must be specified"),
     ("MaxpoolWithMask", [normal(1, 1, 4), flags(1, 1, 4)], {"kernel_shape": [9]}, "output dimension is negative"),

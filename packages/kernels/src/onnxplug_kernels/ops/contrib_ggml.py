@@ -1,6 +1,6 @@
 """GatherPacked and MatMulPacked of domain ``com.microsoft``: weights in the blocks of GGUF files, under ggml's numbers for them.
 
-Of the formats that onnxruntime names, those whose blocks hold numbers are here; the others (IQ2, IQ3) index codebooks.
+Those whose blocks hold numbers are written out; the others (IQ2, IQ3) index codebooks, which ggml's own package has.
 """
 
 from __future__ import annotations
@@ -86,13 +86,30 @@ def _bfloat16(blocks: np.ndarray) -> Any:
     return (blocks.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
+def _indexing(name: str) -> Numbers:
+    """Blocks that index a codebook."""
+
+    def numbers(blocks: np.ndarray) -> Any:
+        try:
+            from gguf import GGMLQuantizationType, dequantize
+        except ImportError as error:
+            raise ImportError(f"weights in ggml's {name} need gguf; install onnxplug-kernels[gguf]") from error
+        return dequantize(blocks, GGMLQuantizationType[name])
+
+    return numbers
+
+
 _FORMATS: dict[int, tuple[int, int, Numbers]] = {
     2: (32, 18, _q4_0),
     6: (32, 22, _q5_0),
     8: (32, 34, _q8_0),
     13: (256, 176, _q5_k),
     14: (256, 210, _q6_k),
+    16: (256, 66, _indexing("IQ2_XXS")),
+    17: (256, 74, _indexing("IQ2_XS")),
+    18: (256, 98, _indexing("IQ3_XXS")),
     20: (32, 18, _iq4_nl),
+    22: (256, 82, _indexing("IQ2_S")),
     23: (256, 136, _iq4_xs),
     30: (1, 2, _bfloat16),
 }
@@ -103,7 +120,7 @@ def packed_rows(rows: np.ndarray, packed_type: int, depth: int) -> Any:
     """(n, depth) float32 of rows (n, bytes) in one of ggml's formats. ValueError for another format or another number of bytes."""
     found = _FORMATS.get(packed_type)
     if found is None:
-        raise ValueError(f"packed_type is {packed_type}; those that hold numbers are {', '.join(map(str, _FORMATS))}")
+        raise ValueError(f"packed_type is {packed_type}; it is one of {', '.join(map(str, _FORMATS))}")
     size, width, numbers = found
     if depth < 1 or depth % size or rows.shape[1] != depth // size * width:
         raise ValueError(f"rows of {rows.shape[1]} bytes are not {depth} numbers in blocks of {size} in {width} bytes")

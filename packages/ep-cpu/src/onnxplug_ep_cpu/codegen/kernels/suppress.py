@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnxplug.contract.records import record
 from onnxplug_ep_cpu.codegen.emit import F32, I32, I64, PTR, Emitter
-from onnxplug_ep_cpu.codegen.kernels.select import DIGIT_BYTES, sort_pairs
+from onnxplug_ep_cpu.codegen.kernels import heap
 from onnxplug_ep_cpu.codegen.kernels.topk import ordered
 
 SIDES = 5
@@ -13,7 +13,7 @@ SIDES = 5
 
 def memory(boxes: int, room: int) -> int:
     """Bytes that the kernel needs beside its operands, for boxes of which it takes no more than ``room`` of a class."""
-    return DIGIT_BYTES + 16 * (boxes + 1) + 4 * SIDES * room
+    return 8 * (boxes + 1) + 4 * SIDES * room
 
 
 @record(frozen=True, slots=True)
@@ -32,10 +32,8 @@ class Suppress:
         given, scores, boxes, classes = f.arg(0, PTR), f.arg(1, PTR), f.arg(2), f.arg(3)
         least, limit = (f.splat(f.load(F32, f.at("%args", at))) for at in (32, 36))
         most, room, result, end = f.arg(5), f.shl(f.arg(6), 2), f.arg(7, PTR), f.arg(8, PTR)
-        digits = f.arg(9, PTR)
-        pairs = f.at(digits, DIGIT_BYTES)
-        others = f.at(pairs, f.shl(f.add(boxes, 1), 3))
-        kept = f.at(others, f.shl(f.add(boxes, 1), 3))
+        pairs = f.arg(9, PTR)
+        kept = f.at(pairs, f.shl(f.add(boxes, 1), 3))
         row = f.shl(boxes, 2)
         lanes = f.value(f"alloca [{f.lanes} x i32], align 64")
         with f.loop("%lo", "%hi", 1, [(PTR, result)]) as image:
@@ -43,7 +41,7 @@ class Suppress:
             with f.loop(0, classes, 1, [(PTR, image.vars[0])]) as category:
                 item = f.add(f.mul(image.index, classes), category.index)
                 running = self._running(f, f.at(scores, f.mul(item, row)), boxes, least, pairs, lanes)
-                sort_pairs(f, pairs, others, running, digits)
+                heap.build(f, pairs, running)
                 (to,) = category.vars
                 many = self._take(f, corners, pairs, running, kept, room, most, limit, to)
                 with f.loop(0, many) as k:
@@ -101,17 +99,18 @@ class Suppress:
     def _take(
         self, f: Emitter, corners: str, pairs: str, running: str, kept: str, room: str, most: str, limit: str, to: str
     ) -> str:  # fmt: skip
-        """Take boxes in order, their numbers into the last column of rows; returns how many."""
+        """Take boxes, best first, their numbers into the last column of rows; returns how many."""
         head, body, done = (f.label(name) for name in ("next", "box", "enough"))
         before = f.block
         f.do(f"br label %{head}")
         f.start(head)
-        turn, many = f"%{head}.i", f"%{head}.m"
+        rest, many = f"%{head}.i", f"%{head}.m"
         at = len(f.lines)
-        more = f.value(f"and i1 {f.less(turn, running)}, {f.less(many, most)}")
+        more = f.value(f"and i1 {f.less('0', rest)}, {f.less(many, most)}")
         f.do(f"br i1 {more}, label %{body}, label %{done}")
         f.start(body)
-        place = f.and_(f.load(I64, f.at(pairs, f.shl(turn, 3)), 8), (1 << 32) - 1)
+        best, left = heap.pop(f, pairs, rest)
+        place = f.and_(best, (1 << 32) - 1)
         own = self._sides(f, f.at(corners, f.shl(place, 4)))
         clear = self._is_clear(f, [f.splat(side) for side in own], kept, room, many, limit)
         with f.when(clear):
@@ -121,10 +120,10 @@ class Suppress:
                 f.store(F32, side, column)
                 column = f.at(column, room)
         following = f.add(many, f.value(f"zext i1 {clear} to i64"))
-        after, last = f.add(turn, 1), f.block
+        last = f.block
         f.do(f"br label %{head}")
         f.lines[at:at] = [
-            f"  {turn} = phi i64 [0, %{before}], [{after}, %{last}]",
+            f"  {rest} = phi i64 [{running}, %{before}], [{left}, %{last}]",
             f"  {many} = phi i64 [0, %{before}], [{following}, %{last}]",
         ]
         f.start(done)

@@ -12,6 +12,7 @@ from codegen_models import model, row, session
 from onnx import ModelProto, helper
 
 from onnxplug_ep_cpu.codegen import program
+from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.region import NativeRegion
 
 WIDTH, TREES = 8, 9
@@ -46,7 +47,24 @@ def _support_vectors() -> ModelProto:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [_biased_product, _stumps, _support_vectors])
+def _deviation() -> ModelProto:
+    """Unbiased, as exported: a mean times the number of rows, over one less."""
+    n = helper.make_node
+    nodes = [
+        n("ReduceMean", ["x0", "first"], ["m"]), n("Sub", ["x0", "m"], ["d"]), n("Mul", ["d", "d"], ["s"]),
+        n("ReduceMean", ["s", "first"], ["v"]), n("Shape", ["x0"], ["dims"], start=0, end=1), n("Cast", ["dims"], ["n"], to=1),
+        n("Sub", ["n", "one"], ["less"]), n("Mul", ["v", "n"], ["all"]), n("Div", ["all", "less"], ["u"]), n("Sqrt", ["u"], ["y0"]),
+    ]  # fmt: skip
+    return model(nodes, {"x0": X}, ["y0"], {"one": np.ones((), np.float32), "first": np.array([0])}, symbolic=True)
+
+
+def _likeness() -> ModelProto:
+    return model(
+        [helper.make_node("Einsum", ["x0", "x0"], ["y0"], equation="ij,kj->ik")], {"x0": X}, ["y0"], symbolic=True
+    )
+
+
+@pytest.mark.parametrize("make", [_biased_product, _stumps, _support_vectors, _deviation, _likeness])
 def test_batches_of_any_size_are_lowered_a_few_times_only(make: Any) -> None:
     """Results of rows are those that NumPy's kernels have for them: sums of ten products of numbers below four."""
     proto = make()
@@ -68,6 +86,20 @@ def test_trees_take_three_programs_for_all_batches_beyond_a_block() -> None:
             (got,), (wanted,) = made.run(None, {"x0": x}), plain.run(None, {"x0": x})
             np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     assert lowered.call_count <= 4  # the first batch is lowered before there is anything to follow
+
+
+def test_images_of_any_number_have_the_same_kernels() -> None:
+    """Of a size that the model tells."""
+    node, w = helper.make_node("Conv", ["x", "w"], ["y"]), row(128 * 64, 1).reshape(128, 64, 1, 1)
+    proto = model([node], {"x": np.zeros((1, 64, 7, 7), np.float32)}, ["y"], {"w": w}, symbolic=True)
+    for at, size in enumerate((64, 7, 7), 1):
+        proto.graph.input[0].type.tensor_type.shape.dim[at].dim_value = size
+    made, plain = session(proto), session(proto, codegen=False)
+    with mock.patch.object(program.Program, "call", autospec=True, side_effect=program.Program.call) as called:
+        for count in (1, 2, 5, 9, 16, 30):
+            x = row(count * 64 * 7 * 7, count).reshape(count, 64, 7, 7)
+            np.testing.assert_allclose(made.run(None, {"x": x})[0], plain.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
+    assert len({each.args[1] for each in called.call_args_list if isinstance(each.args[1], Gemm)}) == 1
 
 
 def test_images_that_are_high_take_the_program_of_those_that_are_wide() -> None:

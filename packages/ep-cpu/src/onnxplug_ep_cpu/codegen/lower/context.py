@@ -104,7 +104,7 @@ class Lowering(Known):
     def read(self, value: ValueView) -> Tensor:
         """The value in memory, with whatever strides it has."""
         held = self.values.get(value.name)
-        if held is None and value.name in self.open.arrays and math.prod(self.shape(value)) != 1:
+        if held is None and (value.name in self.open.arrays or self._is_decided_number(value)):
             held = self._undecided(value)
         if held is None and value.name in self.widened:
             held = self.lies(self.widened[value.name])
@@ -135,12 +135,22 @@ class Lowering(Known):
             return self.tensor_of(value.constant)
         return self.read(value)
 
+    def _is_decided_number(self, value: ValueView) -> bool:
+        """Whether the value is one number that shapes decide: code that had it as a constant would be other code for other shapes."""
+        return value.constant is None and not self.is_computed(value) and math.prod(self.shape(value)) == 1
+
     def _undecided(self, value: ValueView) -> Tensor | None:
         """A tensor over an array that is found when the program is filled in; None for types that are converted first."""
         element, shape = self.element(value), self.shape(value)
         if is_narrow(value.dtype) or element not in SIZES:
             return None
-        tensor = Tensor(Undecided(self.open, value.name), shape, dense_strides(shape), element=element)
+        if value.name in self.open.arrays:
+            buffer: Buffer = Undecided(self.open, value.name)
+        else:
+            array = self.specs[value.name].constant
+            assert array is not None
+            buffer = Buffer("constant", array.nbytes, array=array, known=value.name)
+        tensor = Tensor(buffer, shape, dense_strides(shape), element=element)
         self.values[value.name] = tensor
         return tensor
 

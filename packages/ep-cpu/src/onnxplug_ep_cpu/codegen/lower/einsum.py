@@ -89,7 +89,7 @@ def _part(tensor: Tensor, term: Term) -> Part:
     """An operand; dimensions of one label are its diagonal."""
     labels = list(dict.fromkeys(term))
     places = [[at for at, label in enumerate(term) if label == wanted] for wanted in labels]
-    if any(len({tensor.shape[at] for at in same}) > 1 for same in places):
+    if any(tensor.shape[at] != tensor.shape[first] for first, *others in places for at in others):
         raise Unsupported("dimensions of one name differ")
     shape = tuple(tensor.shape[same[0]] for same in places)
     return Part(tensor.viewed(shape, tuple(sum(tensor.strides[at] for at in same) for same in places)), labels)

@@ -85,9 +85,10 @@ def _fits(anchored: Pending, leaf: Tensor | None) -> bool:
 
 
 def _leaf(build: ex.Build, leaves: list[Tensor | None], leaf: Tensor | None) -> int:
-    """The position of an operand; a scalar constant is part of the expression."""
-    if leaf is not None and leaf.size == 1 and leaf.buffer.array is not None and leaf.element in _CONSTANTS:
-        value = leaf.buffer.array.reshape(-1)[leaf.offset // leaf.itemsize]
+    """The position of an operand; a scalar constant is part of the expression, unless other shapes make it another."""
+    array = None if leaf is None or leaf.buffer.known or leaf.size != 1 else leaf.buffer.array
+    if leaf is not None and array is not None and leaf.element in _CONSTANTS:
+        value = array.reshape(-1)[leaf.offset // leaf.itemsize]
         if leaf.element == "float64":
             return build("float64", float(value))
         return build("const", float(value)) if leaf.element == "float32" else build(leaf.element, int(value))

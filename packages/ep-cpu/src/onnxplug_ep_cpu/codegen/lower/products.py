@@ -105,7 +105,8 @@ def product(
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
     near = greatest(1, turn * width * lies // 64 // passes)
-    kernel = replace(kernel, near=ANY if tile.varies else near)
+    told = tile.varies or b.prepared.varies  # it differs with the number of images too
+    kernel = replace(kernel, near=ANY if told else near)
     blocks = greatest(1, -(-tiles // block))
     args: list[int | Ref] = [
         a.ref, weights.ref, c.ref, m, n, k, unit * a.row, unit * weights.row, unit * c.row, block, blocks, count, batch[1],
@@ -121,7 +122,7 @@ def product(
         args += [chunk, step, b.scratch((-(-items // grab) * slot // 4,)).ref, slot, grab]
     else:
         args += [0, 0, 0, 0, 0]
-    args += [tiles if rest == ANY else 0, near if tile.varies else 0]
+    args += [tiles if rest == ANY else 0, near if told else 0]
     for _, operand in operands:
         args += [operand.ref, *(unit * stride for stride in (operand.row, *operand.batch))]
     flops = 2.0 * math.prod(batch) * m * n * depth

@@ -101,8 +101,8 @@ def test_the_kit_finds_it_conformant(site: Path, source: Path, tmp_path: Path) -
         ("../x", "cannot name a provider", "onnxplug new x"),
         ("", "cannot name a provider", "onnxplug new acme"),
         ("n" * 31, "cannot name a provider", f"onnxplug new {'n' * 30}"),
-        ("cpu", "CPUExecutionProvider is installed here or known", "another name"),
-        ("open-vino", "OpenVINOExecutionProvider is installed here or known", "another name"),
+        ("cpu", "CPUExecutionProvider is installed here or a package", "another name"),
+        ("open-cl", "OpenCLExecutionProvider is installed here or a package", "another name"),
         ("reference", "ReferenceExecutionProvider", "another name"),
     ],
 )
@@ -114,6 +114,14 @@ def test_a_name_that_cannot_be_used(
     error = capsys.readouterr().err
     assert said in error and hint in error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_provider_of_onnxruntimes_that_nobody_offers_is_called_as_programs_call_it(tmp_path: Path) -> None:
+    assert main(["new", "web-nn", "--dir", str(tmp_path)]) == 0
+    assert 'WebNNExecutionProvider = "onnxplug_ep_web_nn.plugin"' in (tmp_path / "pyproject.toml").read_text(
+        encoding="utf-8"
+    )
+    assert "class WebNNOptions" in (tmp_path / "src/onnxplug_ep_web_nn/options.py").read_text(encoding="utf-8")
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,15 +60,16 @@ def fields_of(name: str) -> Mapping[str, str]:
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
         guess = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
         raise CliError(USAGE, "UsageError", text, f"onnxplug new {guess or 'acme'}")
-    capital = "".join(part.capitalize() for part in name.split("-"))
-    provider = f"{capital}ExecutionProvider"
-    for taken in (*DISTRIBUTIONS, *ONNXRUNTIME_NAMES, *(r.provider for r in registry.records())):
+    provider = f"{''.join(part.capitalize() for part in name.split('-'))}ExecutionProvider"
+    for taken in (*DISTRIBUTIONS, *(r.provider for r in registry.records())):
         if short(taken) == short(provider):
-            text = f"'{name}' is taken: {taken} is installed here or known to onnxplug"
+            text = f"'{name}' is taken: {taken} is installed here or a package of onnxplug's own"
             raise CliError(USAGE, "UsageError", text, "choose another name; 'onnxplug providers' lists those installed")
+    # what programs call a provider that onnxruntime has
+    provider = next((known for known in ONNXRUNTIME_NAMES if short(known) == short(provider)), provider)
     return {
         "name": name,
-        "Name": capital,
+        "Name": provider.removesuffix("ExecutionProvider"),
         "package": f"onnxplug_ep_{name.replace('-', '_')}",
         "distribution": f"onnxplug-ep-{name}",
         "provider": provider,

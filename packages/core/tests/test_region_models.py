@@ -53,6 +53,16 @@ def test_nodes_as_a_model_compute_what_they_compute_in_the_graph() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_large_constants_can_be_inputs_of_the_model() -> None:
+    graph = read()
+    model, apart = onnx_model(graph, graph.nodes[:2], *boundary(graph, graph.nodes[:2]), {"": 17}, apart_as_inputs=True)
+    assert [i.name for i in model.graph.input] == ["x", "w"] and not model.graph.initializer and list(apart) == ["w"]
+    onnx.checker.check_model(model, full_check=True)
+    x = np.random.default_rng(0).standard_normal((3, 64)).astype(np.float32)
+    (got,) = ReferenceEvaluator(model).run(None, {"x": x, "w": WEIGHTS})
+    np.testing.assert_allclose(got, np.maximum(x @ WEIGHTS, 0), rtol=1e-6)
+
+
 def test_a_model_imports_no_older_version_than_its_nodes_need() -> None:
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
     body = helper.make_graph([helper.make_node("Gelu", ["x"], ["y"])], "g", [x], [onnx.ValueInfoProto(name="y")])

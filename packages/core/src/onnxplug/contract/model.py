@@ -53,12 +53,15 @@ def onnx_model(
     inputs: Sequence[ValueView],
     outputs: Sequence[ValueView],
     newest: Mapping[str, int] | None = None,
+    apart_as_inputs: bool = False,
 ) -> tuple[onnx.ModelProto, dict[str, ValueView]]:
     """The nodes, which are some of ``graph``'s in their order there, as an ``onnx.ModelProto`` under the names they have here, and by
     name the constants that are not in it: those of more than 4 KB are external data without a file, so that weights are not serialized and
     the model stays below protobuf's 2 GB.
 
     ``newest``: up to which version the reader knows a domain; the model imports no later one unless a node is of it.
+    ``apart_as_inputs``: the constants that are not in the model are inputs of it behind the others, for a reader that cannot be handed
+    external data, but can have a value take an input's place.
     """
     from onnx import GraphProto, ModelProto, numpy_helper
 
@@ -69,7 +72,9 @@ def onnx_model(
     proto.input.extend(_described(v, v.type) for v in inputs)
     proto.output.extend(_described(v, _without_sizes(v.type)) for v in outputs)
     for name, value in constants.items():
-        if name in apart:
+        if name in apart and apart_as_inputs:
+            proto.input.append(_described(value, value.type))
+        elif name in apart:
             proto.initializer.append(_external(value))
         elif (array := value.constant) is not None:
             proto.initializer.append(numpy_helper.from_array(array, name))

@@ -98,6 +98,15 @@ def test_kernels_of_a_small_provider(tmp_path: Path) -> None:
     assert all(c["status"] == "proven" and c["tests"] and c["oracles"] for c in report["cells"])
 
 
+def test_a_trial_that_fails_tells_its_node(tmp_path: Path) -> None:
+    wrong = "import onnxplug_testkit.kernels.trial as trial\n"
+    wrong += "trial._Run._judge = lambda *_: trial.fail('kernels.values', 'another value')\n"
+    plugin = "OPERATORS = {'Elu'}\noffer('SmallExecutionProvider')\n" + wrong
+    ask = ("--ep", "SmallExecutionProvider", "--level", "kernels", "-k", "elu_example")
+    code, output, _ = run(tmp_path, *ask, plugin=plugin)
+    assert code == 1 and "kernels.values: another value; the node: Elu(float[3]; alpha=2.0)" in output, output
+
+
 def test_claiming_nothing_fails(tmp_path: Path) -> None:
     nothing = 'OPERATORS = set()\noffer("SmallExecutionProvider")\n'
     code, output, report = run(tmp_path, "--ep", "SmallExecutionProvider", "--level", "kernels", plugin=nothing)

@@ -66,11 +66,11 @@ _MODULES = (
 
 
 class CheckFailed(AssertionError):
-    """The contract is broken. ``check`` is the name of the check that says so."""
+    """The contract is broken. ``check`` is the name of the check that says so, ``text`` what it says."""
 
     def __init__(self, check: str, text: str) -> None:
         super().__init__(f"{check}: {text}")
-        self.check = check
+        self.check, self.text = check, text
 
 
 class Unsupported(Exception):

@@ -13,7 +13,7 @@ from onnxplug_testkit.checks import surroundings
 from onnxplug_testkit.kernels import claim
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.plan import Group, Plan, claimed_cells, plan
-from onnxplug_testkit.kernels.trial import Trial
+from onnxplug_testkit.kernels.trial import Outcome, Trial
 from onnxplug_testkit.ledger import Ledger, TestEntry
 from onnxplug_testkit.levels import up_to
 from onnxplug_testkit.models import SILENT
@@ -73,7 +73,7 @@ class Kit:
         """Run a trial and enter what it proves. CheckFailed, or Unsupported when it was declined or cannot be judged."""
         cells = trial.target.cells
         try:
-            outcome = trial.run(self.subject, self.seed)
+            outcome = self._tried(trial)
             if outcome.status == "declined" and (not outcome.text.strip() or outcome.text == SILENT):
                 raise CheckFailed(
                     "kernels.declines_say_why",
@@ -93,6 +93,13 @@ class Kit:
         what = "declined" if outcome.status == "declined" else "unjudged"
         self.ledger.unreached(dict.fromkeys(cells, f"{what}: {outcome.text}"))
         raise Unsupported("claimed" if what == "declined" else "oracle", outcome.text)
+
+    def _tried(self, trial: Trial) -> Outcome:
+        """What the trial finds. A failure tells the node too, of which the trial's name says little."""
+        try:
+            return trial.run(self.subject, self.seed)
+        except CheckFailed as error:
+            raise CheckFailed(error.check, f"{error.text}; the node: {trial.target!r}") from error
 
     def try_generated(self, generated: Generated) -> None:
         """Run a test over drawn structures and enter what it proves."""

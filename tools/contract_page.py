@@ -27,13 +27,14 @@ CHAPTERS = (
     ("versions", "Versions of operators"),
     ("memory", "Memory and copies"),
     ("arena", "The arena"),
+    ("staging", "Copies that nobody waits for"),
     ("storage", "Planning memory of one's own"),
     ("grouping", "Helpers for `get_capability`"),
     ("model", "Nodes as an ONNX model"),
     ("cache", "A cache on disk"),
     ("errors", "Errors"),
 )
-APART = frozenset({"DiskCache", "user_cache", "boundary", "onnx_model"})
+APART = frozenset({"DiskCache", "user_cache", "Staging", "boundary", "onnx_model"})
 """Words that are imported from their module: what they need is not loaded along with a provider that keeps nothing."""
 _RECORDS = frozenset({"dataclass", "record"})
 """Decorators of classes whose fields are their arguments."""

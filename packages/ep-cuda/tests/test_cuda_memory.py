@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from onnxplug.contract import Arena, ArenaConfig, Device, RuntimeException
 from onnxplug_ep_cuda.memory import ALIGNMENT, CUDAAllocator, ExternalSource, Scratch, lent, view
-from onnxplug_ep_cuda.staging import LARGEST, SMALLEST, Staging
 
 DEVICE = Device("cuda")
 
@@ -187,35 +186,3 @@ def test_views_and_temporaries_are_cupy_arrays_over_the_arena() -> None:
 def test_temporaries_over_the_limit_are_a_memory_error() -> None:
     with pytest.raises(MemoryError, match=r"Available memory of 65536 is smaller than requested bytes of 1048576"):
         Scratch(allocator(1 << 16))(1 << 20)
-
-
-def test_staging_blocks_are_taken_again_when_the_device_has_read_them() -> None:
-    passed: set[int] = set()
-    made: list[int] = []
-    pool = Staging(lambda size: made.append(size) or len(made), lambda mark: mark in passed, budget=4 * SMALLEST)
-    assert Staging.size_class(LARGEST + 1) is None and Staging.size_class(1) == SMALLEST
-    assert Staging.size_class(SMALLEST + 1) == 2 * SMALLEST
-    taken = [pool.take(10), pool.take(SMALLEST), pool.take(SMALLEST + 1)]
-    assert taken == [(SMALLEST, 1), (SMALLEST, 2), (2 * SMALLEST, 3)]
-    assert pool.take(1) is None  # the budget is spent: the copy goes straight
-    for mark, (size, block) in enumerate(t for t in taken if t is not None):
-        pool.give(size, block, mark)
-    assert pool.take(1) is None
-    passed.add(0)
-    assert pool.take(1) == (SMALLEST, 1) and len(made) == 3
-
-
-def test_page_locked_memory_that_the_system_refuses_is_done_without() -> None:
-    limit = [SMALLEST]
-
-    def make(nbytes: int) -> bytearray:
-        if nbytes > limit[0]:
-            raise OSError("out of page-locked memory")
-        limit[0] -= nbytes
-        return bytearray(nbytes)
-
-    staging = Staging(make, lambda mark: bool(mark), refused=OSError)
-    first = staging.take(100)
-    assert first is not None and staging.take(100) is None and staging.take(100) is None
-    staging.give(*first, mark=True)
-    assert staging.take(200) == first

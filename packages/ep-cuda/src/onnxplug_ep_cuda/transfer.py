@@ -9,9 +9,9 @@ import numpy as np
 from cupy.cuda import runtime
 
 from onnxplug.contract import HOST, DataTransfer, Device
+from onnxplug.contract.staging import Staging
 from onnxplug_ep_cuda.device import KIND
 from onnxplug_ep_cuda.queue import Queue, device_failure
-from onnxplug_ep_cuda.staging import Staging
 
 
 class CUDATransfer(DataTransfer):

@@ -101,7 +101,6 @@ class OpenCLProvider(ExecutionProvider):
 
     def sync(self) -> None:
         self.queue.finish()
-        self._transfer.settled()
         self._faults.check()
 
     def on_run_end(self, options: Any, error: BaseException | None) -> None:
@@ -112,7 +111,6 @@ class OpenCLProvider(ExecutionProvider):
     def close(self) -> None:
         """RuntimeError when buffers were not given back; their memory is freed all the same."""
         self.queue.finish()
-        self._transfer.settled()
         leaked = self.allocator.close()
         if leaked:
             raise RuntimeError(

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import numpy as np
 import pyopencl as cl
 
 from onnxplug.contract import HOST, DataTransfer, Device
+from onnxplug.contract.staging import Staging
 from onnxplug_ep_opencl.memory import ClTensor
 from onnxplug_ep_opencl.queue import Queue
 
-STAGED = 1 << 16
-"""Up to this many bytes a copy within a run goes through a staging copy, so that nobody waits for it."""
-
 
 class ClTransfer(DataTransfer):
-    """Where host and device share memory the device's bytes are mapped, else they are read and written through the driver's staging."""
+    """Where host and device share memory the device's bytes are mapped, else copies go through page-locked memory. What a run sends to the
+    device goes so on every device: mapping waits for the kernels queued before."""
 
     def __init__(self, queue: Queue, device: Device) -> None:
         self._queue, self._device = queue, device
-        self._pending: deque[Any] = deque(maxlen=256)  # an event keeps its staging copy alive
+        self._staging = Staging(self._block, _is_done, refused=cl.Error)
 
     def can_copy(self, source: Device, destination: Device) -> bool:
         return {source, destination} in ({self._device, HOST}, {self._device})
@@ -44,10 +42,6 @@ class ClTransfer(DataTransfer):
             else:
                 raise TypeError("cannot copy: neither side is in this device's memory")
 
-    def settled(self) -> None:
-        """The queue has run dry: staging copies are not needed any more."""
-        self._pending.clear()
-
     def _within(self, source: ClTensor, destination: ClTensor, stream: Any) -> None:
         event = cl.enqueue_copy(
             self._queue.queue,
@@ -61,41 +55,56 @@ class ClTransfer(DataTransfer):
             event.wait()
 
     def _write(self, data: np.ndarray, tensor: ClTensor, stream: Any) -> None:
-        queue = self._queue.queue
-        if stream is not None and data.nbytes <= STAGED:
-            staged = data.copy()
-            self._pending.append(
-                cl.enqueue_copy(queue, tensor.buffer(), staged, dst_offset=tensor.offset, is_blocking=False)
-            )
-        elif self._queue.machine.shares_memory:
+        waits, maps = stream is None, self._queue.machine.shares_memory
+        taken = None if waits and maps else self._staging.take(data.nbytes)
+        if taken is not None:
+            size, block = taken
+            staged = block[: data.nbytes]
+            np.copyto(staged, data)
+            self._staging.give(size, block, self._send(staged, tensor, waits))
+        elif maps:
             with self._mapped(tensor, cl.map_flags.WRITE_INVALIDATE_REGION) as mapped:
                 np.copyto(mapped, data)
-            if stream is None:
-                queue.finish()
+            if waits:
+                self._queue.queue.finish()
         else:
-            cl.enqueue_copy(queue, tensor.buffer(), data, dst_offset=tensor.offset, is_blocking=True)
+            self._send(data, tensor, waits=True)
+
+    def _send(self, data: np.ndarray, tensor: ClTensor, waits: bool) -> Any:
+        """The event of the copy."""
+        queue, to = self._queue.queue, tensor.buffer()
+        return cl.enqueue_copy(queue, to, data, dst_offset=tensor.offset, is_blocking=waits)
 
     def _read(self, tensor: ClTensor, destination: np.ndarray) -> None:
         data = destination.reshape(-1).view(np.uint8)
         if self._queue.machine.shares_memory:
             with self._mapped(tensor, cl.map_flags.READ) as mapped:
                 np.copyto(data, mapped)
+        elif (taken := self._staging.take(data.nbytes)) is not None:
+            size, block = taken
+            staged = block[: data.nbytes]
+            event = self._fetch(tensor, staged)
+            np.copyto(data, staged)
+            self._staging.give(size, block, event)
         else:
-            cl.enqueue_copy(self._queue.queue, data, tensor.buffer(), src_offset=tensor.offset, is_blocking=True)
+            self._fetch(tensor, data)
+
+    def _fetch(self, tensor: ClTensor, data: np.ndarray) -> Any:
+        """The event of the copy, which is done."""
+        queue, source = self._queue.queue, tensor.buffer()
+        return cl.enqueue_copy(queue, data, source, src_offset=tensor.offset, is_blocking=True)
+
+    def _block(self, nbytes: int) -> Any:
+        """Page-locked bytes: those of a buffer in the host's memory, mapped for as long as the array is there. By a queue of its own, so
+        that mapping waits for nothing."""
+        context = self._queue.machine.context
+        memory = cl.Buffer(context, cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR, nbytes)
+        return _map(cl.CommandQueue(context), memory, cl.map_flags.READ | cl.map_flags.WRITE, 0, nbytes)
 
     def _mapped(self, tensor: ClTensor, flags: cl.map_flags) -> Any:
         """The tensor's bytes in the host's address space, when all that was queued before is done."""
-        found: Any = cl.enqueue_map_buffer(
-            self._queue.queue,
-            tensor.buffer(),
-            flags,
-            tensor.offset,
-            (tensor.nbytes,),
-            np.dtype(np.uint8),
-            is_blocking=True,
-        )
-        array, _ = found
-        return _Mapping(array, self._queue.queue)
+        queue = self._queue.queue
+        return _Mapping(_map(queue, tensor.buffer(), flags, tensor.offset, tensor.nbytes), queue)
 
 
 class _Mapping:
@@ -108,6 +117,16 @@ class _Mapping:
 
     def __exit__(self, *_: object) -> None:
         self._array.base.release(self._queue)
+
+
+def _map(queue: Any, memory: Any, flags: Any, offset: int, nbytes: int) -> Any:
+    """Bytes of a buffer in the host's address space, until the array's base is released or goes."""
+    made: Any = cl.enqueue_map_buffer(queue, memory, flags, offset, (nbytes,), np.dtype(np.uint8), is_blocking=True)
+    return made[0]
+
+
+def _is_done(event: Any) -> bool:
+    return bool(event.command_execution_status == cl.command_execution_status.COMPLETE)
 
 
 def _bytes(array: np.ndarray) -> np.ndarray:

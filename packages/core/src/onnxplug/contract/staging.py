@@ -1,17 +1,19 @@
 """Page-locked host memory through which copies to the device go, so that the host need not wait for them.
 
-A block is taken again when the device has read it. The logic does not know where blocks come from, nor how to tell that.
+`Staging` is imported from `onnxplug.contract.staging`. A block is taken again when the device has read it; where blocks come from, and how
+to tell that, is the provider's.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("onnxplug.cuda")
+from onnxplug.contract.logs import Log
+
+log = Log("onnxplug.staging")
 SMALLEST = 64 << 10
 LARGEST = 16 << 20
 """Larger copies are worth waiting for: they go straight from the caller's memory."""
@@ -42,7 +44,7 @@ class Staging:
         return max(SMALLEST, 1 << max(nbytes - 1, 0).bit_length())
 
     def take(self, nbytes: int) -> tuple[int, Any] | None:
-        """(size, block) for a copy; None where it is too large, or all blocks are in use and the budget is spent."""
+        """Size and block for a copy; None where it is too large, or all blocks are in use and the budget is spent."""
         size = self.size_class(nbytes)
         if size is None:
             return None

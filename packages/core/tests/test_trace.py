@@ -6,13 +6,17 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from core_providers import CPU
+from core_providers import CPU, OwnProvider, offered
 from core_sessions import PLAIN, PROFILED, REFERENCE, options_with, session
+
+from onnxplug.cli.profile import operators
+from onnxplug.contract import DeviceWork
 
 Events = list[dict[str, Any]]
 
@@ -110,3 +114,32 @@ def test_threads_have_tracks_of_their_own(made: Any) -> None:
     check(events)
     runs = [event["tid"] for event in events if event["name"] == "model_run"]
     assert len(runs) == 20 and len(set(runs)) == 4
+
+
+def test_what_a_device_times_lies_in_the_step_that_it_belongs_to(tmp_path: Path) -> None:
+    """And counts in place of that step's own time, of profiled runs only."""
+    told: list[DeviceWork] = []
+
+    class Timing(OwnProvider):
+        def get_capability(self, graph: Any, kernels: Any) -> Any:
+            self.nodes = list(graph.nodes)
+            return super().get_capability(graph, kernels)
+
+        def device_work(self) -> list[DeviceWork]:
+            now = time.perf_counter_ns()
+            told.extend(DeviceWork(node.name, [node], f"k_{node.op_type}", now - 1500, now) for node in self.nodes)
+            return told[-len(self.nodes) :]
+
+    options = options_with(enable_profiling=True, profile_file_prefix=str(tmp_path / "p"))
+    with offered(AcmeExecutionProvider=Timing):
+        made = session(PLAIN, ["AcmeExecutionProvider"], options)
+        made.run(None, ROW)
+        path = made.end_profiling()
+        made.run(None, ROW)
+    events = read(path)
+    launches = [e["args"] for e in events if e["cat"] == "Kernel"]
+    assert len(told) == 3 and [e["region"] for e in launches] == [work.step for work in told]
+    assert [e["nodes"] for e in launches] == [[work.nodes[0].name] for work in told]
+    steps = operators(path, warmup=0)
+    assert sorted((s["op_type"], s["calls"]) for s in steps) == [("Abs", 1), ("Add", 1), ("Neg", 1)]
+    assert all(1e-6 <= s["seconds"] <= 2e-6 for s in steps)

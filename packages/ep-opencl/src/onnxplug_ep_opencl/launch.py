@@ -13,7 +13,7 @@ import pyopencl as cl
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_opencl.faults import Faults
-from onnxplug_ep_opencl.queue import Queue
+from onnxplug_ep_opencl.queue import Origin, Queue
 from onnxplug_kernel_text.nodes.call import Ref
 
 __all__ = ["BoundJob", "Job", "Launch", "Ref"]
@@ -46,10 +46,11 @@ class Job:
 
 
 class BoundJob:
-    """A job with kernels of its own, made when it first runs. Serves several threads, one after another."""
+    """A job with kernels of its own, made when it first runs. Serves several threads, one after another. ``origin``: the step that
+    profiles name."""
 
-    def __init__(self, queue: Queue, job: Job, owned: Sequence[Any] = ()) -> None:
-        self._queue, self._owned = queue, owned
+    def __init__(self, queue: Queue, job: Job, owned: Sequence[Any] = (), origin: Origin | None = None) -> None:
+        self._queue, self._owned, self._origin = queue, owned, origin
         self._waiting = [launch for launch in job.launches if all(launch.items)]
         for launch in self._waiting:
             queue.programs.announce((launch.source, launch.name))
@@ -64,20 +65,22 @@ class BoundJob:
                     self._launches = [_Bound(queue, launch, self._owned) for launch in self._waiting]
                     self._waiting = []
                     queue.loads = True
+                if queue.profiled:
+                    made = [(launch.name, launch.enqueue(queue.queue, operands)) for launch in self._launches]
+                    queue.wait_for(self._origin, made)
+                    return
                 for launch in self._launches:
                     launch.enqueue(queue.queue, operands)
-                if queue.profiled:
-                    queue.queue.finish()
             except cl.Error as error:
                 raise EPFail(f"{queue.machine.device.name.strip()}: {error}") from error
 
 
 class _Bound:
-    __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned", "_told")
+    __slots__ = ("_arguments", "_group", "_items", "_kernel", "_owned", "_told", "name")
 
     def __init__(self, queue: Queue, launch: Launch, owned: Sequence[Any]) -> None:
         self._kernel = queue.programs.kernel((launch.source, launch.name))
-        self._items, self._group = launch.items, launch.group
+        self.name, self._items, self._group = launch.name, launch.items, launch.group
         self._arguments: list[list[Any]] = [[at, ref, None] for at, ref in enumerate(launch.tensors) if ref.number >= 0]
         self._owned = [owned[-1 - ref.number] for ref in launch.tensors if ref.number < 0]
         self._told: list[list[Any]] = []
@@ -89,7 +92,8 @@ class _Bound:
         for at, scalar in enumerate(launch.scalars):
             self._kernel.set_arg(2 * len(launch.tensors) + at, scalar)
 
-    def enqueue(self, queue: Any, operands: Sequence[Any]) -> None:
+    def enqueue(self, queue: Any, operands: Sequence[Any]) -> Any:
+        """The launch's event."""
         for argument in self._arguments:
             at, ref, last = argument
             tensor = operands[ref.number]
@@ -102,7 +106,7 @@ class _Bound:
             if tensor is not last:
                 self._set(at, ref, tensor)
                 told[3] = tensor
-        cl.enqueue_nd_range_kernel(queue, self._kernel, self._items, self._group)
+        return cl.enqueue_nd_range_kernel(queue, self._kernel, self._items, self._group)
 
     def _set(self, at: int, ref: Ref, tensor: Any) -> None:
         self._kernel.set_arg(2 * at, tensor.buffer())

@@ -36,7 +36,8 @@ class OpenCLOptions:
     )
     fast_math: bool = option(False, "let the compiler reorder floating-point arithmetic and assume finite numbers")
     profiling: bool = option(
-        False, "wait for the device behind each step, so that a profile shows each step's own time"
+        False,
+        "wait for the device behind each step and time its kernels there, for a profile that shows each step's and each kernel's own time",
     )
     cache_dir: str = option("", "folder of compiled programs; empty: pyopencl's own in the user's cache folder")
 

@@ -16,6 +16,7 @@ from onnxplug.contract import (
     DataTransfer,
     Decline,
     Device,
+    DeviceWork,
     ExecutionProvider,
     GraphView,
     Inline,
@@ -102,6 +103,9 @@ class OpenCLProvider(ExecutionProvider):
     def sync(self) -> None:
         self.queue.finish()
         self._faults.check()
+
+    def device_work(self) -> Sequence[DeviceWork]:
+        return self.queue.timed()
 
     def on_run_end(self, options: Any, error: BaseException | None) -> None:
         """What kernels of a run that failed told is not the next one's."""

@@ -12,7 +12,7 @@ def operators(path: str, warmup: int) -> list[dict[str, Any]]:
     """The slowest operators first: op_type, provider, seconds and calls per run, share of the whole.
 
     The first ``warmup`` runs do not count, nor do If, Loop and Scan, whose bodies' nodes are counted themselves, and regions
-    that told the time of their parts.
+    and nodes of which the time of their parts is known, whose parts count.
     """
     events = json.loads(Path(path).read_text(encoding="utf-8"))
     runs = sorted(e["ts"] for e in events if e["name"] == "model_run")
@@ -24,7 +24,8 @@ def operators(path: str, warmup: int) -> list[dict[str, Any]]:
     for event in events:
         if event["cat"] == "Session" or event["ts"] < start:
             continue
-        if event["args"].get("form") != "control" and event["args"].get("node_name") not in parted:
+        counts = event["cat"] == "Kernel" or event["args"].get("node_name") not in parted
+        if counts and event["args"].get("form") != "control":
             key = event["args"]["op_name"], event["args"]["provider"]
             seconds[key] += event["dur"] * 1e-6
             calls[key] += 1

@@ -6,7 +6,17 @@ documents every hook.
 """
 
 from onnxplug.contract.arena import Arena
-from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region, RunContext, TripOperand, Watch
+from onnxplug.contract.claims import (
+    Claim,
+    CompiledRegion,
+    Decline,
+    DeviceWork,
+    Inline,
+    Region,
+    RunContext,
+    TripOperand,
+    Watch,
+)
 from onnxplug.contract.errors import EPFail, Fail, RuntimeException
 from onnxplug.contract.fits import fits
 from onnxplug.contract.graph import GraphView, NodeView, ValueView
@@ -50,7 +60,7 @@ from onnxplug.contract.versions import schema_versions
 
 __all__ = [
     "CONTRACT_VERSION", "HOST", "Allocator", "AllocatorStats", "Arena", "ArenaConfig", "Available", "Buffer",
-    "Claim", "CompiledRegion", "DataTransfer", "Decline", "Device", "DeviceInfo", "EPFail", "ExecutionProvider",
+    "Claim", "CompiledRegion", "DataTransfer", "Decline", "Device", "DeviceInfo", "DeviceWork", "EPFail", "ExecutionProvider",
     "Fail", "GraphView", "Inline", "Into", "Kernel", "KernelDef", "KernelLookup", "KernelRegistry", "MapType",
     "Mismatch", "NoOptions", "NodeView", "OptionalType", "ProviderSpec", "Region", "RunContext",
     "RuntimeException", "SequenceType", "SessionContext", "SparseTensorType", "Storage", "TensorSpec", "TensorType", "TripOperand",

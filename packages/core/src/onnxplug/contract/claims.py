@@ -42,6 +42,20 @@ Watch = Callable[[Sequence[NodeView], Mapping[str, TensorSpec], int, int], None]
 was given), start and end (nanoseconds of ``time.perf_counter_ns``). Each call becomes an event of category ``Kernel`` in the profile."""
 
 
+@record(frozen=True, slots=True, eq=False)
+class DeviceWork:
+    """A piece of a step's work of which the device took the time itself: the launch of a kernel, say."""
+
+    step: str
+    """The node or region that runs it, by name."""
+    nodes: Sequence[NodeView]
+    """What it computes, or helps to."""
+    kernel: str
+    start_ns: int
+    """As ``time.perf_counter_ns`` counts, like ``end_ns``; within the run."""
+    end_ns: int
+
+
 def _nobody() -> Watch | None:
     return None
 

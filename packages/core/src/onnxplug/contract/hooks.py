@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx.defs import OpSchema
 
-    from onnxplug.contract.claims import Claim, CompiledRegion, Decline, Inline, Region
+    from onnxplug.contract.claims import Claim, CompiledRegion, Decline, DeviceWork, Inline, Region
     from onnxplug.contract.graph import GraphView
     from onnxplug.contract.kernels import KernelLookup, KernelRegistry
     from onnxplug.contract.memory import Allocator, Buffer, DataTransfer, Device
@@ -118,6 +118,12 @@ class ProviderHooks:
     @hookspec(firstresult=True)
     def sync(self) -> None:
         """Wait until everything queued on the device is done."""
+
+    @hookspec(firstresult=True)
+    def device_work(self) -> Sequence[DeviceWork]:
+        """What the device has timed since it was last asked. Asked at the end of a profiled run, behind ``sync``; each becomes an event
+        of category ``Kernel`` in the profile, and counts there in place of the step's own time."""
+        raise NotImplementedError
 
     @hookspec(firstresult=True)
     def is_graph_captured(self, graph_id: int) -> bool:

@@ -19,7 +19,7 @@ from onnxplug.run import DeviceArray, GraphRunner, Memories, Places, places_for
 from onnxplug.session.arguments import recording_id
 from onnxplug.session.feeds import Feeds, InputSpec, resolve_outputs
 from onnxplug.session.handed import handed, may_differ, viewed_as
-from onnxplug.session.hooks import hooks
+from onnxplug.session.hooks import hook, hooks
 from onnxplug.session.lifetime import Lifetime
 from onnxplug.session.model_io import NodeArg, declared
 from onnxplug.session.options import RunOptions, SessionOptions
@@ -67,6 +67,7 @@ class Engine:
         self._starts = hooks(selection.instances, "on_run_start")
         self._ends = hooks(selection.instances, "on_run_end")
         self._syncs = hooks(selection.instances, "sync")
+        self._works = [(i.name, told) for i in selection.instances if (told := hook(i, "device_work")) is not None]
         self._serial = None if all(p.concurrent for p in built.placement.providers) else threading.Lock()
         self.capture = _capture(selection, main, built.runtime.memories)
         self._bare = (
@@ -113,6 +114,10 @@ class Engine:
                     begin(options)
                 with contextlib.nullcontext() if profile is None else profile.stage("SequentialExecutor::Execute"):
                     results = self._execute(inputs, names, options, host, places)
+                if profile is not None:
+                    for provider, told in self._works:
+                        for work in told():
+                            profile.device_work(provider, work)
             except BaseException as error:
                 self._end(options, error)
                 raise

@@ -23,6 +23,7 @@ from onnxplug.place.units import RegionUnit
 from onnxplug.plan.steps import Form, Keep, Step
 
 if TYPE_CHECKING:
+    from onnxplug.contract.claims import DeviceWork
     from onnxplug.contract.logs import Logger
 
 
@@ -100,6 +101,14 @@ class Profile:
             "Kernel", f"{nodes[0].name}_kernel_time", start_ns, end_ns, op_name="+".join(dict.fromkeys(n.op_type for n in nodes)),
             provider=step.provider, node_name=nodes[0].name, nodes=[node.name for node in nodes], region=step.name,
             input_type_shape=_type_shapes(specs, ins), output_type_shape=_type_shapes(specs, outs),
+        )  # fmt: skip
+
+    def device_work(self, provider: str, work: DeviceWork) -> None:
+        """What a device tells of a step: a kernel's launch, say."""
+        nodes = work.nodes
+        self.event(
+            "Kernel", f"{work.kernel}_kernel_time", work.start_ns, work.end_ns, op_name="+".join(dict.fromkeys(n.op_type for n in nodes)),
+            provider=provider, node_name=nodes[0].name, nodes=[node.name for node in nodes], region=work.step,
         )  # fmt: skip
 
     def save(self) -> str:

@@ -19,6 +19,7 @@ class DeviceRegion(CompiledRegion):
 
     def __init__(self, region: Region, session: Session) -> None:
         self.session, self.inputs, self.outputs = session, list(region.inputs), list(region.outputs)
+        self._origin = region.name, region.graph.nodes
         self._weights: dict[tuple[str, Any], ClTensor] = {}
 
     def bind(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
@@ -56,7 +57,7 @@ class DeviceRegion(CompiledRegion):
     ) -> tuple[BoundJob, int, list[tuple[int, ...]]]:
         """What ``_bound`` gives, of a job with the region's operands."""
         room = job.room(len(self.inputs) + len(self.outputs))
-        return BoundJob(self.session.queue, job, owned.tensors), room, shapes
+        return BoundJob(self.session.queue, job, owned.tensors, self._origin), room, shapes
 
     def _places(self) -> dict[str, Ref]:
         """Where inputs and outputs are among the operands; the scratch memory follows them."""

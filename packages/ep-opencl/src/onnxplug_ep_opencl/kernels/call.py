@@ -187,7 +187,7 @@ class DeviceKernel(Kernel):
         )
         lowered = self._lower(call)
         job = lowered if isinstance(lowered, Job) else Job(lowered)
-        return BoundJob(self._queue, job, owned.tensors), job.room(len(inputs) + len(outputs))
+        return BoundJob(self._queue, job, owned.tensors, (node.name, (node,))), job.room(len(inputs) + len(outputs))
 
     def _constant(self, index: int) -> TensorSpec | None:
         """The spec of an input that is omitted, or constant and packed."""

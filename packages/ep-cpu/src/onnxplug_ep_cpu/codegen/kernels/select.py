@@ -131,9 +131,8 @@ def sort_pairs(f: Emitter, pairs: str, others: str, many: str, digits: str) -> N
         pair = f.load(I64, f.at(pairs, f.shl(i.index, 3)), 8)
         for number, table in enumerate(tables):
             _next(f, table, digit(pair, number))
-    for (
-        table
-    ) in tables:  # one by one: a loop over all takes twenty times as long where they were just set to zero (EPYC 9004)
+    # one by one: a loop over all takes twenty times as long where they were just set to zero (EPYC 9004)
+    for table in tables:
         with f.loop(0, 1 << DIGIT, 1, [(I32, "0")]) as i:
             place = f.at(table, f.shl(i.index, 2))
             i.next = [f.value(f"add i32 {i.vars[0]}, {f.load(I32, place)}")]

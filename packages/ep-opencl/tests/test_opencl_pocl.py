@@ -27,12 +27,13 @@ def renamed(platform: str, version: str, triple: bytes, name: bytes) -> bytes:
 
 
 LEVEL_3 = "sse4_2 avx avx2 bmi1 bmi2 f16c fma movbe"
-LEVEL_4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"
+LEVEL_4 = "avx512f avx512bw avx512cd avx512dq avx512vl"
 
 
 @pytest.mark.parametrize(
     ("features", "name"),
     [
+        (f"{LEVEL_3} {LEVEL_4} avx512_vnni", b"cascadelake"),
         (f"{LEVEL_3} {LEVEL_4}", b"x86-64-v4"),
         (f"{LEVEL_3} avx_vnni", b"x86-64-v3"),
         ("sse4_2 avx f16c", b"generic"),
@@ -45,7 +46,14 @@ def test_an_unknown_processor_has_the_name_of_its_level(
     assert renamed(PYPI, UNKNOWN, TRIPLE, b"generic") == name
 
 
-@pytest.mark.parametrize(("features", "name"), [(f"{LEVEL_3} {LEVEL_4}", b"x86-64-v4"), (LEVEL_3, b"znver3")])
+@pytest.mark.parametrize(
+    ("features", "name"),
+    [
+        (f"{LEVEL_3} {LEVEL_4} avx512_vnni", b"cascadelake"),
+        (f"{LEVEL_3} {LEVEL_4}", b"x86-64-v4"),
+        (LEVEL_3, b"znver3"),
+    ],
+)
 def test_a_processor_that_is_taken_for_one_of_narrower_vectors_has_its_own(
     features: str, name: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,13 +16,16 @@ _TRIPLE = b"x86_64-unknown-linux-gnu"
 _PLACE = 79
 """Words of a device's description before those that point to the triple and the processor's name."""
 _LEVEL_3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
+_LEVEL_4 = _LEVEL_3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"}
 _LEVELS = {
-    b"x86-64-v4": _LEVEL_3 | {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
+    b"cascadelake": _LEVEL_4 | {"avx512_vnni"},
+    b"x86-64-v4": _LEVEL_4,
     b"x86-64-v3": _LEVEL_3,
 }
-"""Names that the compiler knows, and what Linux calls their features, the widest first. PoCL takes its builtins for the widest vectors that
-the processor has, and kernels for narrower ones hand over such vectors otherwise: the process ends."""
-_MISTAKEN = {b"generic": (b"x86-64-v4", b"x86-64-v3"), b"znver3": (b"x86-64-v4",)}
+"""Names that the compiler knows, and what Linux calls those of their features that kernels are compiled to, the widest first. PoCL takes
+its builtins for the widest vectors that the processor has, and kernels for narrower ones hand over such vectors otherwise: the process
+ends."""
+_MISTAKEN = {b"generic": (b"cascadelake", b"x86-64-v4", b"x86-64-v3"), b"znver3": (b"cascadelake", b"x86-64-v4")}
 """What PoCL calls processors that it does not know, and the names that each may have instead."""
 _NAMES = {name: ctypes.create_string_buffer(name) for name in _LEVELS}
 """The names, where PoCL refers to one of them from then on."""

@@ -72,16 +72,28 @@ static void {_OWN} store_half(double v, __global half *p) {{ vstore_half_rte(v, 
 
 _PAIRS = """#ifdef __AVX512BW__
 typedef short thirty_two_shorts __attribute__((vector_size(64)));
+typedef int sixteen_ints __attribute__((vector_size(64)));
 static int16 OWN pairs_here(int16 a, int16 b, int16 c) {
+#ifdef __AVX512VNNI__
+  typedef sixteen_ints i;
+  return __builtin_astype(__builtin_ia32_vpdpwssd512(__builtin_astype(c, i), __builtin_astype(a, i), __builtin_astype(b, i)), int16);
+#else
   typedef thirty_two_shorts s;
   return c + __builtin_astype(__builtin_ia32_pmaddwd512(__builtin_astype(a, s), __builtin_astype(b, s)), int16);
+#endif
 }
 #endif
 #ifdef __AVX2__
 typedef short sixteen_shorts __attribute__((vector_size(32)));
+typedef int eight_ints __attribute__((vector_size(32)));
 static int8 OWN pairs_here(int8 a, int8 b, int8 c) {
+#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+  typedef eight_ints i;
+  return __builtin_astype(__builtin_ia32_vpdpwssd256(__builtin_astype(c, i), __builtin_astype(a, i), __builtin_astype(b, i)), int8);
+#else
   typedef sixteen_shorts s;
   return c + __builtin_astype(__builtin_ia32_pmaddwd256(__builtin_astype(a, s), __builtin_astype(b, s)), int8);
+#endif
 }
 #ifndef __AVX512BW__
 static int16 OWN pairs_here(int16 a, int16 b, int16 c) { return pairs_of(a, b, c); }

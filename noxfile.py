@@ -140,10 +140,7 @@ def fuzz(session: nox.Session) -> None:
 def opencl(session: nox.Session) -> None:
     """OpenCL on the processor (PoCL): the provider's tests, 1,000 sessions among them, and the kit at the level it holds."""
     session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
-    many = {"ONNXPLUG_SESSIONS": "1000"}
-    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=many)
-    waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
-    session.run("python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers)
+    _opencl_tests(session, {"ONNXPLUG_SESSIONS": "1000"})
 
 
 @nox.session
@@ -185,10 +182,21 @@ def opencl_intel(session: nox.Session) -> None:
         "from onnxplug_ep_opencl.device import listed; assert ['Intel' in d.platform.name for d in listed()] == [True]"
     )
     session.run("python", "-c", only, env=found)
-    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=found)
-    waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
-    kit = ["--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers]
-    session.run("python", "-m", "pytest", "-q", *kit, env=found)
+    _opencl_tests(session, found)
+
+
+@nox.session
+def opencl_gpu(session: nox.Session) -> None:
+    """OpenCL on a GPU, through the system's driver for it: the provider's tests, 1,000 sessions among them, the kit, the backend data."""
+    tools = ["pyopencl" if tool.startswith("pyopencl") else tool for tool in TEST_TOOLS]
+    session.install(*PACKAGES, TESTKIT, *tools)
+    only = (
+        "from onnxplug_ep_opencl.device import describe, listed; found = [describe(d) for d in listed()]; print(*found, sep='\\n'); "
+        "raise SystemExit(None if found and found[0].endswith('(GPU)') else 'no OpenCL driver here has a GPU')"
+    )
+    session.run("python", "-c", only)
+    _opencl_tests(session, {"ONNXPLUG_SESSIONS": "1000"})
+    session.run("python", "benchmarks/backend_score.py", "OpenCLExecutionProvider")
 
 
 @nox.session
@@ -310,6 +318,14 @@ def wheels(session: nox.Session) -> None:
 def author(session: nox.Session) -> None:
     """The path of a provider's author, from wheels and outside this repository: onnxplug new, build, install, tests, kit."""
     session.run("python", "tools/author_check.py", str(_built(session)), *session.posargs)
+
+
+def _opencl_tests(session: nox.Session, env: dict[str, str]) -> None:
+    """The OpenCL provider's tests, and the kit at the level it holds, on the first device there is."""
+    session.run("python", "-m", "pytest", "-q", "packages/ep-opencl/tests", *session.posargs, env=env)
+    waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
+    kit = ["--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers]
+    session.run("python", "-m", "pytest", "-q", *kit, env=env)
 
 
 def _built(session: nox.Session) -> Path:

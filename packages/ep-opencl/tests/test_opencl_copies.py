@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,8 +11,7 @@ import pyopencl as cl
 import pytest
 from opencl_models import needs_device
 
-from onnxplug.contract import ArenaConfig, Device
-from onnxplug.contract.staging import LARGEST
+from onnxplug.contract import ArenaConfig, Device, staging
 from onnxplug_ep_opencl.device import listed
 from onnxplug_ep_opencl.machine import Machine
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
@@ -54,19 +54,21 @@ def copies(request: pytest.FixtureRequest) -> Copies:
     return Copies(request.param)
 
 
-@pytest.mark.parametrize("count", [1, 100_003, LARGEST // 4 + 1])
+@pytest.mark.parametrize("count", [1, 20_003, (1 << 15) + 1])
 @pytest.mark.parametrize("within", [False, True])
-def test_bytes_come_back(copies: Copies, count: int, within: bool) -> None:
+def test_bytes_come_back(copies: Copies, count: int, within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "LARGEST", 1 << 17)
     data = np.arange(count, dtype=np.float32)
     tensor = copies.tensor(data)
     copies.transfer.copy(data, tensor, copies.queue if within else None)
     np.testing.assert_array_equal(copies.back(tensor), data)
 
 
-@pytest.mark.parametrize("count", [3, 100_003])
+@pytest.mark.parametrize("count", [3, 20_003])
 def test_what_a_run_sends_waits_for_nothing(copies: Copies, count: int) -> None:
-    if listed()[0].name.startswith("basic"):
-        pytest.skip("PoCL's device basic hangs where an event of the user's is set")
+    device = listed()[0]
+    if device.name.startswith("basic") or device.platform.name == "Oclgrind":
+        pytest.skip("a driver without threads hangs where an event of the user's is set")
     data = np.arange(count, dtype=np.float32)
     tensor, gate = copies.tensor(data), cl.UserEvent(copies.queue.machine.context)
     cl.enqueue_barrier(copies.queue.queue, wait_for=[gate])
@@ -79,11 +81,12 @@ def test_what_a_run_sends_waits_for_nothing(copies: Copies, count: int) -> None:
     np.testing.assert_array_equal(copies.back(tensor), np.arange(count))
 
 
+@pytest.mark.skipif(os.environ.get("OCLGRIND_UNINITIALIZED") == "1", reason="kernels write for it (conftest.py)")
 def test_blocks_serve_again(copies: Copies) -> None:
-    data = np.arange(100_003, dtype=np.float32)
+    data = np.arange(20_003, dtype=np.float32)
     tensor = copies.tensor(data)
     for _ in range(3):
         copies.transfer.copy(data, tensor, copies.queue)
         copies.queue.finish()
         copies.back(tensor)
-    assert copies.made == [1 << 19]
+    assert copies.made == [1 << 17]

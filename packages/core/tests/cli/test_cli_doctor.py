@@ -9,6 +9,7 @@ import pytest
 from cli_models import ACME, CPU, Cli, as_json, error_of
 
 from onnxplug.contract import (
+    Available,
     DeviceInfo,
     Unavailable,
 )
@@ -88,6 +89,13 @@ def test_doctor_json(cli: Cli) -> None:
     record = next(p for p in report["plugins"] if p["provider"] == CPU)
     assert record["state"] == "available"
     assert record["stage"] == "check"
+
+
+def test_doctor_lists_the_devices_of_those_that_are_usable(cli: Cli, offer: Callable[..., None]) -> None:
+    offer(check=lambda: Available("0: Acme / A1 (NPU); 1: Acme / A2 (NPU)"))
+    code, out, _ = cli("doctor")
+    assert code == 0
+    assert f"{ACME}: 0: Acme / A1 (NPU); 1: Acme / A2 (NPU)" in out.partition("Devices")[2]
 
 
 def test_doctor_names_what_is_broken(cli: Cli, offer: Callable[..., None]) -> None:

@@ -1,4 +1,5 @@
-"""``onnxplug doctor``: what became of every plugin, what the environment switches, which versions are at work."""
+"""``onnxplug doctor``: what became of every plugin, on which devices the usable ones work, what the environment switches, which versions
+are at work."""
 
 from __future__ import annotations
 
@@ -119,6 +120,11 @@ def _show(report: dict[str, Any], out: Output) -> None:
         out.heading("Plugins")
         out.table(["plugin", "kind", "state", "stage", "import", "from"], [_row(p) for p in plugins], right=[4])
         _show_reasons(plugins, out)
+    found = [(p["provider"], p["detail"]) for p in plugins if p["state"] == "available" and p["detail"]]
+    if found:
+        out.heading("Devices")
+        for provider, detail in found:
+            out.line((f"{provider}: ", "bold"), detail)
     out.heading("Environment")
     for name, value in report["environment"].items():
         out.line(f"{name}={value}")

@@ -184,6 +184,16 @@ def test_weights_wanted_as_floats_are_dequantized_once() -> None:
         assert sorted(ops(check(model(source)))) == sorted(left)
 
 
+def test_what_quantized_constants_make_is_a_constant() -> None:
+    """The filters of a network that standardizes its weights, whose nodes were quantized with all others."""
+    source = model("""g (float[1, 1, 4, 4] x) => (float y) <float s = {0.5}, int8 z = {0}, int8[1, 4] w = {1, 2, 3, 4},
+        int64[4] f = {1, 1, 2, 2}, int64[1] k = {1}> {
+        q = com.microsoft.QLinearMul(w, s, z, w, s, z, s, z) a = DequantizeLinear(q, s, z) m = ReduceMean(a, k)
+        b = DequantizeLinear(w, s, z) d = Sub(b, m) e = QuantizeLinear(d, s, z) h = DequantizeLinear(e, s, z)
+        v = Reshape(h, f) y = Conv(x, v) }""")
+    assert ops(check(source)) == ["DequantizeLinear", "Reshape", "Conv"]
+
+
 @pytest.mark.parametrize("element", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
 def test_weights_that_are_floats_of_eight_bits_are_dequantized_once(element: int) -> None:
     """Products of them are none of integers."""

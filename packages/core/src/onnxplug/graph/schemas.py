@@ -23,7 +23,16 @@ have no schema here: the model declares the types of their outputs."""
 NCHWC = "com.microsoft.nchwc"
 """Domain of onnxruntime's operators on blocked channels (see ``onnxplug.graph.blocked``)."""
 RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"}
+    {
+        "Bernoulli",
+        "BiasDropout",
+        "Dropout",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    }
 )
 """Operators that may answer differently each time."""
 

@@ -20,13 +20,13 @@ MAX_BYTES = 64 << 20
 """A folded result is kept only up to this size, unless it is no larger than what it replaces."""
 QUANTIZATION = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 """Operators that providers may want whole, with what they quantize; constants may be quantized before."""
-_DOMAINS = frozenset({"", "ai.onnx.ml"})
+_DOMAINS = frozenset({"", "ai.onnx.ml", "com.microsoft"})
 _QUANTIZED = frozenset({("", "QuantizeLinear"), ("com.microsoft", "QuantizeLinear")})
 
 
 def fold_constants(graph: Graph, context: Any) -> bool:
     """Replace nodes whose inputs are all constant, and Shape/Size of values whose shape is known, by constants."""
-    return fold(graph, context, _is_computed)
+    return fold(graph, context, is_computed)
 
 
 def fold(graph: Graph, context: Any, admits: Callable[[Node], bool]) -> bool:
@@ -73,7 +73,7 @@ def make_constant(graph: Graph, value: Value, array: np.ndarray, again: Load | N
     graph.initializers[value.name] = value
 
 
-def _is_computed(node: Node) -> bool:
+def is_computed(node: Node) -> bool:
     """Whether a node computes the same from the same operands, and may be done before providers see it. Weights that a model has as
     floats, with a pair that quantizes them, are the bytes from then on that providers multiply."""
     if (node.domain, node.op_type) in _QUANTIZED:

@@ -100,7 +100,7 @@ def _equal(x: Any, axis: int, count: int) -> list[int]:
     return [total // count] * count
 
 
-_ALL = slice(None)
+_ALL, _NONE = slice(None), slice(0, 0)
 
 
 @op("Slice", 1)
@@ -145,13 +145,12 @@ def _bounded(start: int, end: int, step: int, n: int) -> slice:
     """The slice with bounds inside the dimension, since the Array API leaves others undefined."""
     if step == 0:
         raise Refusal("'step' value cannot be 0")
-    start, end = (v + n if v < 0 else v for v in (start, end))
-    if step > 0:
-        start, end = min(max(start, 0), n), min(max(end, 0), n)
-        return slice(start, max(end, start), step)
     if n == 0:
-        return slice(0, 0)
-    start, end = min(max(start, 0), n - 1), min(max(end, -1), n - 1)
+        return _NONE
+    start, end, step = slice(start, end, step).indices(n)
+    if step > 0:
+        return slice(start, end if end > start else start, step)
+    start = max(start, 0)  # which Python takes for nothing, and ONNX for the first element
     return slice(start, None if end < 0 else min(end, start), step)
 
 

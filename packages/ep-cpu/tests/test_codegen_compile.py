@@ -28,6 +28,7 @@ from onnxplug_ep_cpu.codegen.driver import driver_text
 from onnxplug_ep_cpu.codegen.emit import Emitter
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import Map
+from onnxplug_ep_cpu.codegen.kernels.qdot import QDot
 from onnxplug_ep_cpu.codegen.llvm import Objects
 from onnxplug_ep_cpu.codegen.loader import SUPPORTED, Loaded, Refused
 from onnxplug_ep_cpu.codegen.target import host_target
@@ -171,6 +172,15 @@ def test_what_changes_the_code_is_not_shared() -> None:
     assert ex.shared(bounded)[0][1] == ("const", 0.0), "a bound may not be NaN"
     plain = (("leaf", 0), ("const", 0.5), ("mul", 0, 1))
     assert ex.shared(plain) == (plain, ())
+
+
+def test_layers_that_dequantize_sums_share_code() -> None:
+    """Whose weights are quantized, and whose data a run quantizes: each has a scale of its own."""
+    exprs = [(("leaf", 0), ("to_float32", 0), ("const", scale), ("mul", 1, 2)) for scale in (0.25, 0.5)]
+    layers = [QDot(5, 4, "uint8", expr, result="float32") for expr in exprs]
+    (one, held), (other, also) = (ex.shared(layer.expr, layer.dequantizes) for layer in layers)
+    assert one == other and (held, also) == ((0.25,), (0.5,))
+    assert not QDot(5, 4, "uint8").dequantizes
 
 
 # ---- jobs

@@ -102,7 +102,8 @@ class Compiler:
             from onnxplug_ep_cpu.codegen import expr as ex
 
             expr = getattr(kernel, "expr", None) if self._own_loader else None
-            form, values = (None, ()) if expr is None else ex.shared(expr)
+            dequantizes = getattr(kernel, "dequantizes", False)
+            form, values = (None, ()) if expr is None else ex.shared(expr, dequantizes)
             whole: Any = kernel
             given = tuple(struct.pack("<f" if isinstance(v, float) else "<i", v) * (GIVEN_BYTES // 4) for v in values)
             found = self._forms[kernel] = (replace(whole, expr=form), given) if values else (kernel, ())

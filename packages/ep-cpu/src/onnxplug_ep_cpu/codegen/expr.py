@@ -120,10 +120,11 @@ def emit(f: Emitter, expr: Expr, leaves: Sequence[str], kinds: Sequence[str] | N
     return done[-1][0]
 
 
-def shared(expr: Expr) -> tuple[Expr, tuple[float | int, ...]]:
+def shared(expr: Expr, dequantizes: bool = False) -> tuple[Expr, tuple[float | int, ...]]:
     """An expression that a kernel of many layers can have, and what is this layer's own: scales, limits and zero points of a
-    quantization are "given". Code differs by whether there is a zero point, and by bounds, which are compared without a thought of NaN."""
-    if all(op != "quantize" for op, *_ in expr):
+    quantization are "given", and those by which a kernel ``dequantizes`` sums of integers, in which nothing is float64. Code differs by
+    whether there is a zero point, and by bounds, which are compared without a thought of NaN."""
+    if not dequantizes and all(op != "quantize" for op, *_ in expr):
         return expr, ()
     bounds = {o for op, *operands in expr if op in ("max", "min") for o in operands}
     made: list[Instruction] = []

@@ -98,6 +98,11 @@ class QDot:
     gathered: bool = False
     lifted: bool = False
 
+    @property
+    def dequantizes(self) -> bool:
+        """Whether sums become floats, by numbers that each layer has of its own."""
+        return self.result == "float32"
+
     def emit(self, f: Emitter) -> None:
         form = quad_form(f.target)
         assert form is not None, "a target without products of bytes"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +21,15 @@ from onnxplug_testkit.subject import Subject
 
 BYTES = np.dtype(np.uint8)
 LIMIT = 1 << 20
+LIMITS = (1 << 12, LIMIT, 5 << 18)
+"""Of which one is no number of megabytes."""
+BEYOND = 1 << 60
+"""Bytes that no device has."""
+THREADS, TURNS = 4, 40
+PATIENCE = 60
+"""Seconds that threads wait for each other."""
+OFTEN = 1e-6
+"""Seconds after which Python lets another thread go on."""
 
 
 @check("memory.alignment")
@@ -24,8 +38,8 @@ def alignment(subject: Subject, seed: int) -> None:
     with space_of(subject) as space:
         stated = space.allocator.alignment
         assert stated >= 16 and stated & (stated - 1) == 0, f"an alignment of {stated} is no power of two from 16 on"
-        for nbytes in (1, 7, 64, 1000, 4097):
-            with space.block(nbytes) as buffer, space.block(1):
+        for nbytes in (1, 7, 64, 1000, 4097, (1 << 17) + 1, (1 << 20) + 3, (17 << 20) + 5):
+            with space.block(nbytes), space.block(1), space.block(7), space.block(nbytes) as buffer, space.block(1):
                 assert buffer.offset % stated == 0, (
                     f"a block of {nbytes} bytes starts at offset {buffer.offset}, alignment {stated}"
                 )
@@ -89,46 +103,89 @@ def blocks_are_apart(subject: Subject, seed: int) -> None:
             space.allocator.free(buffer)
 
 
+@check("memory.blocks_of_threads")
+def blocks_of_threads(subject: Subject, seed: int) -> None:
+    """Threads that take and give back blocks at once get blocks of their own, and what is in use is counted right."""
+    with space_of(subject) as space:
+        before = space.allocator.stats()
+        together = threading.Barrier(THREADS)
+
+        def work(number: int) -> None:
+            together.wait(PATIENCE)
+            data = np.full(512, number, BYTES)
+            for _ in range(TURNS):
+                with space.block(512) as buffer:
+                    native = space.view(buffer, BYTES, (512,))
+                    space.write(data, native)
+                    time.sleep(0)
+                    assert np.array_equal(space.read(native), data), "two threads are given one block"
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(OFTEN)
+        try:
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(work, range(THREADS)))
+        finally:
+            sys.setswitchinterval(interval)
+        after = space.allocator.stats()
+    if after == AllocatorStats(limit=after.limit):
+        return
+    assert after.bytes_in_use == before.bytes_in_use, (
+        f"{after.bytes_in_use - before.bytes_in_use} bytes stay in use when threads have given back what they took"
+    )
+    taken = after.allocations - before.allocations
+    assert taken == THREADS * TURNS, f"of {THREADS * TURNS} blocks of threads {taken} are counted"
+
+
 @check("memory.limit_is_reached")
 def limit_is_reached(subject: Subject, seed: int) -> None:
-    """With its memory option at N bytes, exactly N can be had."""
-    for strategy in ("kNextPowerOfTwo", "kSameAsRequested"):
-        with _limited(subject, LIMIT, strategy) as arena:
-            try:
-                arena.free(arena.allocate(LIMIT))
-            except RuntimeException as error:
-                raise AssertionError(
-                    f"{strategy}: {LIMIT} bytes are refused under a limit of {LIMIT}: {error.text}"
-                ) from error
+    """With its memory option at N bytes, exactly N can be had, and again when they were given back."""
+    for limit in _limits(subject):
+        for strategy in ("kNextPowerOfTwo", "kSameAsRequested"):
+            with _limited(subject, limit, strategy) as arena:
+                try:
+                    for _ in range(2):
+                        arena.free(arena.allocate(limit))
+                        arena.shrink()
+                except RuntimeException as error:
+                    raise AssertionError(
+                        f"{strategy}: {limit} bytes are refused under a limit of {limit}: {error.text}"
+                    ) from error
 
 
 @check("memory.limit_is_kept")
 def limit_is_kept(subject: Subject, seed: int) -> None:
-    """With its memory option at N bytes, N+1 are refused, at once and in two parts."""
-    for parts in ((LIMIT + 1,), (LIMIT // 2, LIMIT // 2 + 1)):
-        with _limited(subject, LIMIT, "kSameAsRequested") as arena:
-            try:
-                held = [arena.allocate(nbytes) for nbytes in parts]
-            except RuntimeException:
-                continue
-            for buffer in held:
-                arena.free(buffer)
-        raise AssertionError(f"{' and '.join(map(str, parts))} bytes are given under a limit of {LIMIT}")
+    """With its memory option at N bytes, N+1 are refused, at once and in two parts, also when N were given back before."""
+    for limit in _limits(subject):
+        for parts in ((limit + 1,), (limit // 2, limit // 2 + 1)):
+            with _limited(subject, limit, "kSameAsRequested") as arena:
+                arena.free(arena.allocate(limit // 2))
+                arena.shrink()
+                try:
+                    held = [arena.allocate(nbytes) for nbytes in parts]
+                except RuntimeException:
+                    continue
+                for buffer in held:
+                    arena.free(buffer)
+            raise AssertionError(f"{' and '.join(map(str, parts))} bytes are given under a limit of {limit}")
 
 
 @check("memory.largest_block")
 def largest_block(subject: Subject, seed: int) -> None:
-    """A block beyond the largest the allocator states is refused with MemoryError."""
+    """A block beyond the largest the allocator states, or beyond any memory, is refused with MemoryError and does not count."""
     with space_of(subject) as space:
+        before = space.allocator.stats().bytes_in_use
         largest = space.allocator.max_allocation
-        if largest is None:
-            raise Unsupported("max_allocation")
-        try:
-            buffer = space.allocator.allocate(largest + 1)
-        except MemoryError:
-            return
-        space.allocator.free(buffer)
-        raise AssertionError(f"{largest + 1} bytes are given, the largest block is stated as {largest}")
+        for nbytes in (BEYOND, *([] if largest is None else [largest + 1])):
+            try:
+                buffer = space.allocator.allocate(nbytes)
+            except MemoryError:
+                continue
+            except Exception as error:
+                raise AssertionError(f"{nbytes} bytes are refused with {type(error).__name__}: {error}") from error
+            space.allocator.free(buffer)
+            raise AssertionError(f"{nbytes} bytes are given, the largest block is stated as {largest}")
+        assert space.allocator.stats().bytes_in_use == before, "blocks that were refused count as in use"
 
 
 @check("memory.double_free")
@@ -142,6 +199,9 @@ def double_free(subject: Subject, seed: int) -> None:
             data = np.full(256, 7, BYTES)
             space.write(data, native)
             _refuses(space, buffer, "a block that was freed before")
+            with space.block(256):
+                """Another is freed meanwhile."""
+            _refuses(space, buffer, "a block that was freed before another")
             assert np.array_equal(space.read(native), data), "a second free destroys the contents of a live block"
 
 
@@ -175,6 +235,12 @@ def statistics(subject: Subject, seed: int) -> None:
             f"{after.bytes_in_use - before.bytes_in_use} bytes stay in use after free"
         )
         assert after.peak_bytes_in_use >= during.bytes_in_use, "peak_bytes_in_use is below what was in use"
+        assert after.allocations == during.allocations, "allocations counts what is given back"
+        with space.block(8192), space.block(8192):
+            several = space.allocator.stats()
+        assert several.peak_bytes_in_use >= several.bytes_in_use >= before.bytes_in_use + 16384, (
+            f"with two blocks of 8192 bytes {several.bytes_in_use} are in use, the peak is {several.peak_bytes_in_use}"
+        )
     option = subject.limit()
     if option is not None:
         with space_of(subject, **{option: str(LIMIT)}) as space:
@@ -216,6 +282,14 @@ def _refuses(space: Space, buffer: Any, what: str) -> None:
     except Exception as error:
         raise AssertionError(f"freeing {what} raises {type(error).__name__}, not ValueError: {error}") from error
     raise AssertionError(f"freeing {what} is accepted")
+
+
+def _limits(subject: Subject) -> Iterator[int]:
+    """Values of the option that bounds the memory, so far as it takes them."""
+    fields = {field.name: field for field in dataclasses.fields(subject.spec.options)}
+    option = subject.limit()
+    least = fields[option].metadata.get("least") if option is not None else None
+    yield from (limit for limit in LIMITS if least is None or limit >= least)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.space import Space, space_of, spaces_of
 from onnxplug_testkit.subject import Subject
 
-SHAPES = ((), (1,), (0,), (2, 0, 3), (5,), (3, 7), (2, 3, 4, 5), (1, 1, 1, 1, 1, 9))
+SHAPES = ((), (1,), (0,), (2, 0, 3), (5,), (3, 7), (2, 3, 4, 5), (1, 1, 1, 1, 1, 9), (1, 2, 1, 1, 2, 1, 1, 2, 1, 3))
 GUARD = 64
 BYTES = np.dtype(np.uint8)
 THREADS = 3
@@ -131,7 +131,9 @@ def within_the_device(subject: Subject, seed: int) -> None:
         device = space.allocator.device
         if space.transfer is None or not space.transfer.can_copy(device, device):
             raise Unsupported("device_to_device")
-        _between(np.random.default_rng(seed), space, space)
+        rng = np.random.default_rng(seed)
+        _between(rng, space, space)
+        _within_a_block(rng, space)
 
 
 @check("memory.between_devices")
@@ -196,6 +198,23 @@ def _between(rng: np.random.Generator, source: Space, destination: Space) -> Non
                     _kept(source.read(wholes[0]), before[0], array, starts[0], f"{what}, the source")
                     source.write(before[0], wholes[0])
                     _kept(destination.read(wholes[1]), before[1], array, starts[1], what)
+
+
+def _within_a_block(rng: np.random.Generator, space: Space) -> None:
+    """Copies from one part of a block to another, either way."""
+    assert space.transfer is not None
+    part = space.step(GUARD)
+    for source, destination in ((0, part), (part, 0)):
+        array, other = (np.frombuffer(rng.bytes(GUARD), BYTES) for _ in range(2))
+        with space.block(2 * part) as block:
+            there, here = (space.view(block, BYTES, (GUARD,), start) for start in (source, destination))
+            space.write(array, there)
+            space.write(other, here)
+            space.transfer.copy(there, here)
+            assert space.read(here).tobytes() == array.tobytes(), (
+                "a copy from one part of a block to another is not made"
+            )
+            assert space.read(there).tobytes() == array.tobytes(), "a copy within a block changes its source"
 
 
 def _kept(after: np.ndarray, before: np.ndarray, array: np.ndarray, start: int, what: str) -> None:

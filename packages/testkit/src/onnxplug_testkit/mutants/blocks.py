@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -160,6 +161,163 @@ class _Boundless(SimAllocator):
 def tells_of_no_limit() -> Subject:
     """Keeps its limit and does not tell it."""
     return _on(_Boundless)
+
+
+class _Aligning(SimAllocator):
+    def allocate(self, nbytes: int) -> Buffer:
+        if nbytes <= 1 << 16:
+            return super().allocate(nbytes)
+        buffer = super().allocate(nbytes + 16)
+        buffer.nbytes, buffer.offset = nbytes, 16
+        return buffer
+
+
+@mutant("memory.alignment")
+def aligns_small_blocks_only() -> Subject:
+    """Has a header of 16 bytes before blocks beyond 64 KB."""
+    return _on(_Aligning)
+
+
+class _Spending(SimAllocator):
+    _spent = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        if self.arena.limit is not None and self._spent + nbytes > self.arena.limit:
+            raise MemoryError("the limit is reached")
+        self._spent += nbytes
+        return super().allocate(nbytes)
+
+
+@mutant("memory.limit_is_reached")
+def forgives_no_block() -> Subject:
+    """Counts against its limit what was given back."""
+    return _on(_Spending)
+
+
+class _Generous(SimAllocator):
+    """Keeps its limit by itself."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._limit, self.arena, self._held = self.arena.limit, ArenaConfig(), 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        if self._limit is not None and self._held + nbytes > self._limit:
+            raise MemoryError("the limit is reached")
+        self._held += nbytes
+        return super().allocate(nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        super().free(buffer)
+        self._held -= 2 * buffer.nbytes
+
+
+@mutant("memory.limit_is_kept")
+def gives_back_twice() -> Subject:
+    """Takes each block that is given back off its count twice, so that its limit grows."""
+    return _on(_Generous)
+
+
+class _Rounding(SimAllocator):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if self.arena.limit is not None:
+            self.arena = dataclasses.replace(self.arena, limit=-(-self.arena.limit >> 20) << 20)
+
+
+@mutant("memory.limit_is_kept")
+def counts_in_megabytes() -> Subject:
+    """Rounds its limit up to whole megabytes."""
+    return _on(_Rounding)
+
+
+class _Losing(SimAllocator):
+    _lost = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        self._lost += nbytes
+        buffer = super().allocate(nbytes)
+        self._lost -= nbytes
+        return buffer
+
+    def stats(self) -> AllocatorStats:
+        figures = super().stats()
+        return dataclasses.replace(figures, bytes_in_use=figures.bytes_in_use + self._lost)
+
+
+@mutant("memory.largest_block")
+def counts_what_it_refuses() -> Subject:
+    """Counts a block before it is there, and goes on counting one that cannot be had."""
+    return _on(_Losing)
+
+
+class _Forgetful(SimAllocator):
+    _freed: Buffer | None = None
+
+    def free(self, buffer: Buffer) -> None:
+        if buffer.handle.data is not None or buffer is self._freed:
+            super().free(buffer)
+        self._freed = buffer
+
+
+@mutant("memory.double_free")
+def remembers_the_last_free() -> Subject:
+    """Knows the block again that was freed last, and no earlier one."""
+    return _on(_Forgetful)
+
+
+class _Alone(SimAllocator):
+    _largest = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        self._largest = max(self._largest, nbytes)
+        return super().allocate(nbytes)
+
+    def stats(self) -> AllocatorStats:
+        return dataclasses.replace(super().stats(), peak_bytes_in_use=self._largest)
+
+
+@mutant("memory.statistics")
+def takes_the_largest_for_the_peak() -> Subject:
+    """Tells the size of the largest block as its peak."""
+    return _on(_Alone)
+
+
+class _Living(SimAllocator):
+    def stats(self) -> AllocatorStats:
+        return dataclasses.replace(super().stats(), allocations=len(self._taken))
+
+
+@mutant("memory.statistics")
+def counts_the_living() -> Subject:
+    """Tells how many blocks there are as how many were taken."""
+    return _on(_Living)
+
+
+class _Hurried(SimAllocator):
+    _held = 0
+
+    def allocate(self, nbytes: int) -> Buffer:
+        self._count_by(nbytes)
+        return super().allocate(nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        super().free(buffer)
+        self._count_by(-buffer.nbytes)
+
+    def stats(self) -> AllocatorStats:
+        return dataclasses.replace(super().stats(), bytes_in_use=self._held)
+
+    def _count_by(self, nbytes: int) -> None:
+        held = self._held
+        time.sleep(0)
+        self._held = held + nbytes
+
+
+@mutant("memory.blocks_of_threads")
+def counts_without_a_lock() -> Subject:
+    """Reads its count, and writes it when another thread has written it."""
+    return _on(_Hurried)
 
 
 class _Leaky(ReferenceProvider):

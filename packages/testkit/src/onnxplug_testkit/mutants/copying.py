@@ -173,6 +173,29 @@ def overruns_inside() -> Subject:
     return with_copy(copy)
 
 
+@mutant("memory.within_the_device")
+def copies_between_blocks_only() -> Subject:
+    """Takes a copy whose ends are in one block for none."""
+
+    def copy(inner: DataTransfer, source: Any, destination: Any) -> None:
+        one, two = (getattr(side, "_block", None) for side in (source, destination))
+        if one is None or one is not two:
+            inner.copy(source, destination)
+
+    return with_copy(copy)
+
+
+@mutant("memory.round_trip")
+def has_eight_dimensions() -> Subject:
+    """Passes sizes in eight numbers, and copies nothing of what has more."""
+
+    def copy(inner: DataTransfer, source: Any, destination: Any) -> None:
+        if len(source.shape) <= 8:
+            inner.copy(source, destination)
+
+    return with_copy(copy)
+
+
 @mutant("memory.between_devices")
 def swaps_devices() -> Subject:
     """Copies from the destination to the source where they are on two of its devices."""

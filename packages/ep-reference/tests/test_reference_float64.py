@@ -63,3 +63,12 @@ def test_operators_about_types_keep_them(
         for p in (make_provider(), make_provider(float64="1"))
     )
     assert plain.dtype == double.dtype and plain.tolist() == double.tolist()
+
+
+@pytest.mark.parametrize("op_type", ["ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2"])
+def test_sums_of_many_halves_lose_no_terms(op_type: str, make_provider: Make) -> None:
+    """Whatever the option says, and also along an axis whose elements are apart."""
+    x = np.full((3000, 2), 20, np.float16)
+    got = run(make_provider(), op_type, [x, np.array([0])], keepdims=0)
+    wanted = {"ReduceSum": 60000, "ReduceMean": 20, "ReduceL1": 60000, "ReduceL2": 20 * 3000**0.5}[op_type]
+    np.testing.assert_array_equal(got, np.full(2, wanted, np.float16))

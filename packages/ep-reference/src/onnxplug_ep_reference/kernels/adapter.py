@@ -34,8 +34,13 @@ _KEEPS_TYPES = frozenset(
     {"BitCast", "Cast", "CastLike", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QuantizeLinear"}
 )
 
-# What these compute in half precision is wrong beyond rounding: coordinates land on other pixels, statistics overflow, LinAlg refuses.
-_WIDENS = frozenset({"Det", "GridSample", "LayerNormalization", "LogSoftmax", "Resize"})
+# What these compute in half precision is wrong beyond rounding: coordinates land on other pixels, statistics and squares overflow, sums of
+# many terms leave the last ones out, LinAlg refuses.
+_WIDENS = frozenset(
+    {
+        "Det", "GridSample", "LayerNormalization", "LogSoftmax", "ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "Resize",
+    }
+)  # fmt: skip
 
 
 class ReferenceKernel(Kernel):

@@ -18,7 +18,7 @@ from onnxplug_testkit.kernels.retarget import Target, retarget
 from onnxplug_testkit.kernels.trial import Outcome, Trial, number_of
 from onnxplug_testkit.subject import Subject
 
-EXAMPLES = 3
+EXAMPLES = 8
 TYPES_TRIED = frozenset({"float", "double", "float16", "int32", "int64", "uint8", "bool"})
 """Elements the first input is drawn from, as far as they are claimed; the others have their own trials."""
 

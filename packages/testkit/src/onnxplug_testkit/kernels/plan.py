@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Decline
+from onnxplug.contract import Decline, type_strings
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, claims, schemas
 from onnxplug_testkit.kernels.company import Company
 from onnxplug_testkit.kernels.draw import can_draw
-from onnxplug_testkit.kernels.features import features
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
 from onnxplug_testkit.kernels.shaped import shapes_of_results
@@ -29,8 +29,26 @@ from onnxplug_testkit.subject import Subject
 
 Group = Sized | Together | Company
 """A test of one operator that looks at more than one node and one size."""
-PER_VERSION = 6
-"""Structures tried in the newest version an operator is claimed in, beside those with features of their own; older ones get a third."""
+PER_OLDER_VERSION = 2
+"""Structures tried in each version before the newest that an operator is claimed in, where all are."""
+CONVERTS = frozenset({("", "Cast")})
+_PLAIN = type_strings(
+    (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float",
+        "double",
+    )
+)
 ATTEMPTS = 60
 """Structures looked at for one cell before it is given up."""
 _PACKED = re.compile(r"\(u?int[24]\)|\(float4")
@@ -146,7 +164,7 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
         return
     known = structures().get(claimed.key[:2], ())
     candidates = [s for s in known if NEEDS_VERSION.get(s.name, 0) <= claimed.key[2] <= s.until]
-    chosen = covering(candidates) if newest else _spread(candidates, PER_VERSION // 3)
+    chosen = candidates if newest else _spread(candidates, PER_OLDER_VERSION)
     todo = dict.fromkeys(cells)
     seen: set[str] = set()
     for structure in chosen:
@@ -158,10 +176,25 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
             tried = sorted(candidates, key=_is_even) if _PACKED.search(cell.type) else candidates
             targets = (t for s in tried[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
             _add(made, _first(targets, takes), todo, seen)
+    for wanted in _pairs(claimed) if newest else ():
+        bound = (t for s in candidates for t in retargets(s, claimed, wanted, schema))
+        target = next((t for t in bound if takes(t)), None)
+        if target is not None and target.binding not in [
+            t.target.binding for t in made.trials if t.target.key == claimed.key
+        ]:
+            _add(made, target, todo, seen)
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
     if empty := [name for name, types in claimed.types.items() if not types]:
         reason = f"no type claimed for {empty[0]} is one of its schema, which are written like 'tensor(float)'"
     made.unreached.update(dict.fromkeys(todo, reason))
+
+
+def _pairs(claimed: Claimed) -> Iterator[dict[str, str]]:
+    """Of an operator that converts, each plain type with each: every pair is code of its own."""
+    if claimed.key[:2] in CONVERTS:
+        plain = [sorted(_PLAIN & types) for types in claimed.types.values()]
+        for texts in itertools.product(*plain):
+            yield dict(zip(claimed.types, texts, strict=True))
 
 
 def _is_even(structure: Structure) -> bool:
@@ -190,18 +223,6 @@ def _add(made: Plan, target: Target | None, todo: dict[Cell, None], seen: set[st
     made.trials.append(trial)
     for cell in target.cells:
         todo.pop(cell, None)
-
-
-def covering(items: list[Structure]) -> list[Structure]:
-    """``PER_VERSION`` of the items, evenly over the list, and of the rest the kit's own and each that has a feature which none before it
-    has."""
-    chosen = dict.fromkeys(_spread(items, PER_VERSION))
-    covered = {feature for each in chosen for feature in features(each)}
-    for each in items:
-        if not each.known or not features(each) <= covered:
-            chosen[each] = None
-            covered |= features(each)
-    return list(chosen)
 
 
 def _spread(items: list[Structure], count: int) -> list[Structure]:

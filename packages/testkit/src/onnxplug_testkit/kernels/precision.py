@@ -46,7 +46,7 @@ class Precision:
 
 _EXACT = [
     "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "EyeLike",
-    "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool", "NonZero",
+    "GlobalMaxPool", "Hardmax", "MaxPool", "MaxRoiPool", "MaxUnpool",
     "OptionalHasElement", "Scatter", "SequenceAt", "SequenceEmpty",
     "SequenceErase", "SequenceLength", "Shape", "Size", "Unique",
     "TensorScatter", "Binarizer", "LabelEncoder", "GatherPacked", "MaxpoolWithMask",
@@ -68,6 +68,7 @@ _EXACT_SPECIALS = [
     "IsInf",
     "IsNaN",
     "Neg",
+    "NonZero",
     "Where",
     "And",
     "Or",

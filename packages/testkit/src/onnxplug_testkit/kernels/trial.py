@@ -15,7 +15,7 @@ from onnxplug_testkit import tripwire
 from onnxplug_testkit.check import CheckFailed, fail
 from onnxplug_testkit.kernels.cells import label
 from onnxplug_testkit.kernels.compare import compare, is_floating, snapshot, unchanged
-from onnxplug_testkit.kernels.extremes import special
+from onnxplug_testkit.kernels.extremes import SPREADING, special
 from onnxplug_testkit.kernels.forms import Agree, check_forms
 from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.lots import drops, implausible
@@ -28,6 +28,7 @@ from onnxplug_testkit.models import open_strictly
 from onnxplug_testkit.subject import Subject
 
 Feeds = dict[str, Any]
+_HOLD_SPECIALS = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bfloat16", "bool"))
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ class Trial:
     @property
     def rule(self) -> Precision:
         """How exact the result must be. Of quotients by a scale of half precision, in which they may be taken, many are a step off. What
-        is dropped is drawn."""
+        is dropped is drawn. NaN, infinities and the sign of zero are converted to what holds them, and to truth values."""
         rule, op_type = precision(*self.target.key), self.target.key[1]
+        if op_type in ("Cast", "CastLike") and self.target.output_types[0] in _HOLD_SPECIALS:
+            return replace(rule, specials=(*SPREADING, -0.0))
         if drops(op_type, [operand.like for operand in self.target.inputs]):
             return Precision("random")
         half = any("float16" in text for text in self.target.binding.values())

@@ -24,8 +24,8 @@ from onnxplug_testkit.profiles import load
 from onnxplug_testkit.subject import Subject
 
 _MODULES = (
-    "announcing", "blocks", "copying", "computing", "edges", "forms", "claiming", "compiling", "placing", "misbehaving", "failing",
-    "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
+    "announcing", "blocks", "copying", "computing", "edges", "corners", "forms", "claiming", "compiling", "placing", "misbehaving",
+    "failing", "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
 )  # fmt: skip
 
 _ARGUMENTS = re.compile("(positional|keyword|keyword-only) arguments?")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from onnxplug_testkit.kernels.own.contrib import contrib_nodes
+from onnxplug_testkit.kernels.own.corners import corner_nodes
 from onnxplug_testkit.kernels.own.experimental import experimental_nodes
 from onnxplug_testkit.kernels.own.experts import expert_nodes
 from onnxplug_testkit.kernels.own.given import given_nodes
@@ -38,6 +39,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *recurrent_nodes(),
         *rank_nodes(),
         *large_nodes(),
+        *corner_nodes(),
         *machine_learning_nodes(),
         *given_ml_nodes(),
         *contrib_nodes(),

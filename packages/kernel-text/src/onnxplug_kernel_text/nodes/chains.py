@@ -84,16 +84,19 @@ def element(value: ValueView | None) -> str | None:
 
 
 def output_shapes(nodes: Sequence[NodeView], given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes of all values of a chain for those of its inputs and constants. ValueError where operands do not fit."""
+    """Shapes of all values of a chain for those of its inputs and constants. ValueError where operands do not fit, with the node."""
     shapes = dict(given)
     for node in nodes:
         names = [value.name for value in node.inputs if value is not None]
         if node.op_type == "CastLike":
             names = names[:1]
-        elif node.op_type == "PRelu":  # the slope is broadcast to the input, never the other way round
-            np.broadcast_shapes(*(shapes[name] for name in names))
-            names = names[:1]
-        shapes[made(node)] = np.broadcast_shapes(*(shapes[name] for name in names))
+        try:
+            shape = np.broadcast_shapes(*(shapes[name] for name in names))
+        except ValueError as error:
+            error.node = node  # type: ignore[attr-defined]
+            raise
+        # The slope is broadcast to the input, never the other way round.
+        shapes[made(node)] = shapes[names[0]] if node.op_type == "PRelu" else shape
     return shapes
 
 

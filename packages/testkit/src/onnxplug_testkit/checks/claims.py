@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from onnxplug.contract import Claim, Decline, KernelDef
 from onnxplug.graph import Graph
@@ -14,6 +17,11 @@ from onnxplug_testkit.subject import Subject
 
 GRAPHS = 8
 """How many random graphs a check looks at."""
+PAUSE = 0.13
+"""Seconds that go by before a graph is asked about again; all of them are more than one."""
+SEPARATE, MANY = 9, 60
+"""Every so many nodes there is one that nobody has, of so many."""
+DOMAIN = "org.example.between"
 
 
 @check("graph.capability_is_pure")
@@ -28,6 +36,10 @@ def capability_is_pure(subject: Subject, seed: int) -> None:
             assert answers[0] == answers[2], "two instances answer otherwise about the same graph"
             assert answers[0] == answers[3], "an instance that was asked about other graphs before answers otherwise"
             assert _described(graph) == before, "get_capability changes the graph"
+            time.sleep(PAUSE)
+            assert answers[0] == _answers(veteran, graph), (
+                "asked again a little later, get_capability answers otherwise"
+            )
 
 
 @check("graph.claims_are_sound")
@@ -85,9 +97,24 @@ def declines_say_why(subject: Subject, seed: int) -> None:
 
 
 def _graphs(subject: Subject, seed: int) -> list[Graph]:
-    return [graph_of(dag(subject, np.random.default_rng([seed, n]))) for n in range(GRAPHS)] + [
-        graph_of(chain(subject, 8))
-    ]
+    """Random ones, a chain, a random one of unknown ranks, and a long one with nodes between that nobody has."""
+    made = [dag(subject, np.random.default_rng([seed, n])) for n in range(GRAPHS)]
+    unknown = dag(subject, np.random.default_rng([seed, GRAPHS]))
+    for value in unknown.graph.input:
+        value.type.tensor_type.ClearField("shape")
+    return [graph_of(each) for each in (*made, chain(subject, 8), unknown, _interrupted(subject))]
+
+
+def _interrupted(subject: Subject) -> onnx.ModelProto:
+    """A chain of operators the subject claims, some of whose nodes are functions of the model's own."""
+    made = chain(subject, MANY)
+    for node in made.graph.node[SEPARATE::SEPARATE]:
+        del node.input[1:]
+        node.op_type, node.domain = "Between", DOMAIN
+    body = [helper.make_node("Identity", ["a"], ["b"])]
+    made.functions.append(helper.make_function(DOMAIN, "Between", ["a"], ["b"], body, made.opset_import))
+    made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return made
 
 
 def _answers(instance: Any, graph: Graph) -> list[tuple[Any, ...]]:

@@ -111,7 +111,7 @@ def dynamic_shapes(subject: Subject, seed: int) -> None:
         (257, 3),
         (2, 16),
         (5, 0),
-        *((n, 7) for n in range(1, 20)),
+        *((n, 7) for n in range(1, 80)),
         (LARGE, 16),
         (2, 16),
     ]

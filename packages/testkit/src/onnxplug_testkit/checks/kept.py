@@ -15,8 +15,8 @@ from onnxplug_testkit.checks.patterns import behind, products
 from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
 from onnxplug_testkit.subject import Subject
 
-LATER = 20
-"""Runs that go by while results are kept."""
+LATER, NODES = 100, 20
+"""Runs that go by while results are kept, and nodes."""
 SIZES = (1, 17, 3, 64, 0, 5)
 """Rows, run by run."""
 _ON_THE_DEVICE = "a result bound to the device"
@@ -83,13 +83,13 @@ def shapes_of_data(subject: Subject, seed: int) -> None:
     operators = [o for o in taken(subject) if o != "Exp"]
     both = next((o for o in operators if o in BINARY), None)
     nodes = [helper.make_node("Compress", ["x", "wanted"], ["v0"], "compress", axis=0)]
-    for number in range(LATER):
+    for number in range(NODES):
         source, op_type = f"v{number}", operators[number % len(operators)]
         inputs = [source] if op_type in UNARY else [source, "v0"]
         nodes.append(helper.make_node(op_type, inputs, [f"v{number + 1}"], f"step{number}"))
     if both is not None:
-        nodes.append(helper.make_node(both, [f"v{LATER}", "v1"], ["y"], "late"))
-    made = model(nodes, {"x": ("n", 16)}, ["v1", "v2", "y" if both else f"v{LATER}"])
+        nodes.append(helper.make_node(both, [f"v{NODES}", "v1"], ["y"], "late"))
+    made = model(nodes, {"x": ("n", 16)}, ["v1", "v2", "y" if both else f"v{NODES}"])
     made.graph.input.append(helper.make_tensor_value_info("wanted", TensorProto.BOOL, ["n"]))
     with open_session(subject, made, *behind(subject)) as session:
         for rows in (9, 2, 40):

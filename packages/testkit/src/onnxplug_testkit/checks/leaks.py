@@ -16,7 +16,7 @@ from unittest import mock
 import numpy as np
 
 from onnxplug.contract.errors import STATUS_ERRORS
-from onnxplug_testkit.check import check
+from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.robust import impossible
 from onnxplug_testkit.models import chain, open_session
 from onnxplug_testkit.subject import Subject
@@ -109,7 +109,7 @@ def leaks_over_failures(subject: Subject, seed: int) -> None:
 
 @check("memory.feeds_are_let_go")
 def feeds_are_let_go(subject: Subject, seed: int) -> None:
-    """Inputs and results that the caller let go are gone after the next run."""
+    """Inputs and results that the caller let go are gone after the next run, those of a run that failed too."""
     made = chain(subject)
     with open_session(subject, made) as session:
         x = np.random.default_rng(seed).standard_normal((256, 16)).astype(np.float32)
@@ -120,6 +120,24 @@ def feeds_are_let_go(subject: Subject, seed: int) -> None:
         gc.collect()
         for what, reference in zip(("an input", "a result"), watched, strict=True):
             assert reference() is None, f"{what} of an earlier run is still held"
+    with contextlib.suppress(Unsupported):
+        _feeds_of_failures(subject)
+
+
+def _feeds_of_failures(subject: Subject) -> None:
+    for made, bad, good in impossible(subject):
+        feeds = {name: array.copy() for name, array in bad.items()}
+        watched = [weakref.ref(array) for array in feeds.values()]
+        with open_session(subject, made) as session:
+            with contextlib.suppress(*STATUS_ERRORS, RuntimeError, ValueError):
+                session.run(None, feeds)
+            del feeds
+            for _ in range(2):
+                session.run(None, good)
+            gc.collect()
+            assert not any(reference() is not None for reference in watched), (
+                "an input of a run that failed is still held"
+            )
 
 
 def _left_things(folder: str) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,8 +80,9 @@ def sessions_are_apart(subject: Subject, seed: int) -> None:
 
 @check("graph.attributes_are_apart")
 def attributes_are_apart(subject: Subject, seed: int) -> None:
-    """Sessions of one structure that differ in attributes alone, or in one element of a constant, each have their own."""
+    """Sessions of one structure that differ in attributes, in what reads what, or in one element of a constant, each have their own."""
     rng = np.random.default_rng(seed)
+    _wired_otherwise(subject, rng)
     met = False
     for op_type, variants in _ATTRIBUTES.items():
         weights, x = (rng.uniform(-1, 1, (SIDE, SIDE)).astype(np.float32) for _ in range(2))
@@ -99,6 +101,18 @@ def attributes_are_apart(subject: Subject, seed: int) -> None:
                 session.close()
     if not met:
         raise Unsupported("operators")
+
+
+def _wired_otherwise(subject: Subject, rng: np.random.Generator) -> None:
+    """Two sessions of the same nodes, of which the last reads the results of the others one way round and the other."""
+    x = rng.uniform(-1, 1, (SIDE, SIDE)).astype(np.float32)
+    with contextlib.ExitStack() as stack:
+        opened = []
+        for ends in (["a", "b"], ["b", "a"]):
+            made = model_of([("Neg", ["x"], "a"), ("Tanh", ["x"], "b"), ("Sub", ends, "y")], rng, {})
+            opened.append((stack.enter_context(open_session(subject, made, *behind(subject))), made))
+        for session, made in [*opened, *opened[::-1]]:
+            agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name), what="nodes wired otherwise")
 
 
 @check("graph.exported_regions")

@@ -33,12 +33,12 @@ PATIENCE = 60
 def threads(subject: Subject, seed: int) -> None:
     """Threads that run one session at once, each with its own data, all get their own results, and none gets stuck."""
     made = dag(subject, np.random.default_rng(seed))
-    shapes = [(64, 16), (3, 16), (64, 16), (17, 16)]
+    shapes = [(64, 16), (3, 16), (64, 16), (17, 16), (64, 16)]
     rng = np.random.default_rng(seed)
     feeds = [{n: rng.standard_normal(shape).astype(np.float32) for n in ("x", "z")} for shape in shapes]
     wanted = [expected(made, feed, subject.name) for feed in feeds]
     with open_session(subject, made) as session:
-        start = threading.Barrier(THREADS)
+        start = threading.Barrier(len(shapes))
 
         def work(number: int) -> None:
             start.wait(PATIENCE)
@@ -49,7 +49,7 @@ def threads(subject: Subject, seed: int) -> None:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(OFTEN)
         try:
-            together([partial(work, number) for number in range(THREADS)])
+            together([partial(work, number) for number in range(len(shapes))])
         finally:
             sys.setswitchinterval(interval)
 
@@ -100,7 +100,7 @@ def errors_are_raised(subject: Subject, seed: int) -> None:
 
 
 def _refuses(subject: Subject, made: Any, bad: dict[str, Any], good: dict[str, Any]) -> None:
-    label = made.graph.node[0].op_type
+    label = next(node.op_type for node in made.graph.node if node.name == CULPRIT)
     with open_session(subject, made) as session:
         try:
             session.run(None, bad)
@@ -229,10 +229,18 @@ def impossible(subject: Subject) -> list[tuple[Any, dict[str, Any], dict[str, An
 
     index = helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])
     candidates = []
-    for op_type in ("Add", "Mul", "MatMul"):
-        made = model([helper.make_node(op_type, ["x", "w"], ["y"], CULPRIT)], {"x": ("n", "m"), "w": ("p", "q")}, ["y"])
+    for op_type in ("Add", "Mul", "MatMul", "Sub", "Concat"):
+        attributes: dict[str, Any] = {"axis": 1} if op_type == "Concat" else {}
+        made = model(
+            [helper.make_node(op_type, ["x", "w"], ["y"], CULPRIT, **attributes)],
+            {"x": ("n", "m"), "w": ("p", "q")},
+            ["y"],
+        )
         candidates.append((made, {"x": floats(2, 3), "w": floats(4, 5)}, {"x": floats(3, 3), "w": floats(3, 3)}))
-    for op_type, bad, good in (("Gather", [0, 99], [0, 1]), ("Reshape", [7, 7], [3, 2])):
+    behind = [helper.make_node("Relu", ["x"], ["r"], "before"), helper.make_node("Add", ["r", "w"], ["s"], CULPRIT)]
+    made = model([*behind, helper.make_node("Relu", ["s"], ["y"], "after")], {"x": ("n", "m"), "w": ("p", "q")}, ["y"])
+    candidates.append((made, {"x": floats(2, 3), "w": floats(4, 5)}, {"x": floats(3, 3), "w": floats(3, 3)}))
+    for op_type, bad, good in (("Gather", [0, 99], [0, 1]), ("Reshape", [7, 7], [3, 2]), ("Expand", [4, 5], [2, 3])):
         made = model([helper.make_node(op_type, ["x", "i"], ["y"], CULPRIT)], {"x": ("n", "m")}, ["y"])
         made.graph.input.append(index)
         x = floats(2, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import decimal
@@ -13,6 +14,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -24,8 +26,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from onnxplug_testkit.check import check
+from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks import lasting
+from onnxplug_testkit.checks.robust import impossible
 from onnxplug_testkit.models import chain, open_session
 from onnxplug_testkit.subject import Subject
 
@@ -45,7 +48,7 @@ TRIES = 3
 
 @check("robust.process_is_left_alone")
 def process_is_left_alone(subject: Subject, seed: int) -> None:
-    """Making, running and closing a session prints nothing, warns of nothing, leaves no file and the process's settings as they are."""
+    """Making, running, failing and closing prints nothing, warns of nothing, leaves no file and the process's settings as they are."""
     made = chain(subject)
     x = np.random.default_rng(seed).standard_normal((3, 16)).astype(np.float32)
 
@@ -53,6 +56,10 @@ def process_is_left_alone(subject: Subject, seed: int) -> None:
         with open_session(subject, made) as session:
             session.run(None, {"x": x})
             session.run(None, {"x": x[:1]})
+        with contextlib.suppress(Unsupported):
+            for failing, bad, _ in impossible(subject):
+                with open_session(subject, failing) as session, contextlib.suppress(Exception):
+                    session.run(None, bad)
 
     start = time.monotonic()
     found = _doings(act)
@@ -135,6 +142,9 @@ def _unusual() -> Iterator[str]:
     mine = threading.current_thread() is threading.main_thread()
     environment = dict(os.environ)
     collecting, thresholds = gc.isenabled(), gc.get_threshold()
+    excepting, waiting, digits, size = (
+        threading.excepthook, socket.getdefaulttimeout(), sys.get_int_max_str_digits(), np.getbufsize(),
+    )  # fmt: skip
     mask, watching, spoken = os.umask(0o037), (sys.gettrace(), sys.getprofile()), locale.setlocale(locale.LC_NUMERIC)
     everywhere = locale.setlocale(locale.LC_ALL)
     with (
@@ -152,6 +162,10 @@ def _unusual() -> Iterator[str]:
         logging.root.setLevel(logging.ERROR + 1)
         sys.setswitchinterval(interval * 2)
         sys.setrecursionlimit(depth + 1)
+        threading.excepthook = lambda *given: excepting(*given)
+        socket.setdefaulttimeout(4321.0)
+        sys.set_int_max_str_digits(digits + 1 if digits else 0)
+        np.setbufsize(size + 16)
         if watching == (None, None):  # debuggers and measures of coverage go on
             sys.settrace(_watch)
             sys.setprofile(_watch)
@@ -186,6 +200,10 @@ def _unusual() -> Iterator[str]:
             logging.root.setLevel(level)
             sys.setswitchinterval(interval)
             sys.setrecursionlimit(depth)
+            threading.excepthook = excepting
+            socket.setdefaulttimeout(waiting)
+            sys.set_int_max_str_digits(digits)
+            np.setbufsize(size)
             random.setstate(states[0])
             np.random.set_state(states[1])
 
@@ -233,6 +251,13 @@ def _umask() -> int:
     return mask
 
 
+def _timers() -> list[bool]:
+    """Which of those that count processor time run."""
+    if not hasattr(signal, "getitimer"):  # Windows
+        return []
+    return [signal.getitimer(timer) != (0, 0) for timer in (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)]
+
+
 def _settings() -> dict[str, Any]:
     signals = {s: signal.getsignal(s) for s in signal.valid_signals()}
     return {
@@ -261,6 +286,12 @@ def _settings() -> dict[str, Any]:
         "the decimal context": (decimal.getcontext().prec, decimal.getcontext().rounding),
         "the garbage collector": (gc.isenabled(), gc.get_threshold()),
         "the streams": (sys.stdout, sys.stderr),
+        "what threads do with exceptions": threading.excepthook,
+        "the timeout of sockets": socket.getdefaulttimeout(),
+        "how many digits numbers may have": sys.get_int_max_str_digits(),
+        "NumPy's buffer size": np.getbufsize(),
+        "timers": _timers(),
+        "the names of Python": sorted(set(vars(builtins)) - {"_"}),
         **lasting.lasting(),
     }
 

@@ -51,6 +51,8 @@ _PLAIN = type_strings(
 )
 ATTEMPTS = 60
 """Structures looked at for one cell before it is given up."""
+OTHER_TYPES = 6
+"""Nodes of other types that stand beside those of one, in one session."""
 _PACKED = re.compile(r"\(u?int[24]\)|\(float4")
 """Types of which several elements share a byte: where their number is odd, one is left."""
 
@@ -105,10 +107,14 @@ def claimed_cells(subject: Subject, only: Collection[str] | None) -> list[Cell]:
 
 
 def _together(key: Key, trials: Sequence[Trial], cells: Collection[Cell]) -> list[Group]:
-    """Those of the operator's structures that are in the version's plan with the types of the first; ``cells`` are all that are claimed."""
-    targets = [t.target for t in trials if t.target.key == key and t.weights]
+    """Those of the operator's structures that are in the version's plan with the types of the first, for nodes that are apart some of other
+    types too; ``cells`` are all that are claimed."""
+    tried = [t for t in trials if t.target.key == key]
+    targets = [t.target for t in tried if t.weights]
     alike = [t for t in targets if t.binding == targets[0].binding]
-    found: list[Group] = [Together(key, alike)] if len(alike) > 1 else []
+    others = {str(t.target.binding): t.target for t in tried if alike and t.target.binding != alike[0].binding}
+    both = [*alike, *list(others.values())[:OTHER_TYPES]]
+    found: list[Group] = [Together(key, both)] if len(both) > 1 else []
     return [*found, Company(key, alike, cells)] if alike else found
 
 

@@ -35,8 +35,8 @@ NEEDS_VERSION = {
     "onehot_out_of_range_indices": 11, "onehot_negative_indices": 11, "prelu_broadcast": 7, "squeeze_negative_axes": 11,
     **{f"own_batchnormalization_{name}": 7 for name in ("7", "9", "15_images1", "15_images2", "15_images3", "15_rows")},
     "group_normalization_example": 21, "group_normalization_epsilon": 21, **{f"gemm_{name}": 7 for name in (*_SMALL_BIAS, *_TURNED)},
-    **{f"own_gemm_13_third_{name}": 7 for name in ("scalar", "one", "column", "ones")}, "own_pow_13_below_zero_square": 7,
-    "own_pow_13_below_zero_whole": 7,
+    **{f"own_gemm_13_third_{name}": 7 for name in ("scalar", "one", "column", "ones")}, "own_gemm_13_no_terms": 7,
+    **{f"own_pow_13_below_zero_{name}": 7 for name in ("square", "whole")},
 }  # fmt: skip
 """Structures that older versions of their operator refuse for their values, which no schema tells."""
 _INTERPOLATES = {"GridSample": _FLOATS, "Resize": _FLOATS | _INTEGERS, "Upsample": _FLOATS | _INTEGERS}

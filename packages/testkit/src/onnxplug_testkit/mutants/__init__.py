@@ -26,6 +26,7 @@ from onnxplug_testkit.subject import Subject
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "corners", "forms", "claiming", "compiling", "placing", "misbehaving",
     "failing", "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
+    "seldom",
 )  # fmt: skip
 
 _ARGUMENTS = re.compile("(positional|keyword|keyword-only) arguments?")

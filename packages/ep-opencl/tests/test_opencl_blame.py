@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from opencl_models import needs_device
 
 import onnxplug
 
 
+@needs_device
 def test_a_node_within_a_chain_is_named() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "before"),

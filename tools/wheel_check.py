@@ -32,6 +32,7 @@ IMPORTS = {
     "onnxplug-ep-cuda": "onnxplug_ep_cuda",
     "onnxplug-ep-opencl": "onnxplug_ep_opencl",
     "onnxplug-ep-onnxruntime": "onnxplug_ep_onnxruntime",
+    "onnxplug-ep-openvino": "onnxplug_ep_openvino",
     "onnxplug-testkit": "onnxplug_testkit",
 }
 

@@ -26,6 +26,7 @@ DISTRIBUTIONS = {
     CPU: "onnxplug-ep-cpu",
     "CUDAExecutionProvider": "onnxplug-ep-cuda",
     "OpenCLExecutionProvider": "onnxplug-ep-opencl",
+    "OpenVINOExecutionProvider": "onnxplug-ep-openvino",
     ORACLE: "onnxplug-ep-reference",
     **{f"{name}ExecutionProvider": "onnxplug-ep-onnxruntime" for name in _BRIDGED.split()},
 }

@@ -1,0 +1,1 @@
+"""OpenVINOExecutionProvider: regions of a graph compiled by OpenVINO."""

@@ -148,6 +148,21 @@ def test_quantizers_that_need_the_extension_module(tmp_path: Path) -> None:
     assert (code, out) == (0, ""), err
 
 
+STARRED = """
+from onnxruntime.quantization import *
+from onnxruntime.transformers import *
+import onnxruntime.quantization
+
+print(QuantType.QInt8.name, {"CalibrationDataReader", "quantize_static"} <= set(dir(onnxruntime.quantization)), "adopt" in globals())
+"""
+
+
+def test_names_of_parts_of_an_installed_onnxruntime_are_imported_by_a_star() -> None:
+    pytest.importorskip("onnxruntime")
+    code, out, err = shimmed("-c", STARRED)
+    assert (code, out) == (0, "QInt8 True False\n"), err
+
+
 FIXED = """
 import os, subprocess, sys
 import importlib.util

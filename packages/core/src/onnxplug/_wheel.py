@@ -59,13 +59,20 @@ def adopt(namespace: dict[str, Any]) -> None:
         namespace["__spec__"].submodule_search_locations = path  # a package, of which __package__ is the parent
 
     def __getattr__(attribute: str) -> Any:
-        if not attribute.startswith("__"):
+        if (
+            not attribute.startswith("__") or attribute == "__all__"
+        ):  # which "import *" asks for before it takes the names
             path.run()
             if attribute in namespace:
                 return namespace[attribute]
         raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
 
-    namespace["__getattr__"] = __getattr__
+    def __dir__() -> list[str]:
+        path.run()
+        return sorted(namespace)
+
+    del namespace["adopt"]
+    namespace.update(__getattr__=__getattr__, __dir__=__dir__)
 
 
 def _stand_in(name: str) -> None:

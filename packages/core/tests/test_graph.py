@@ -220,6 +220,18 @@ def test_a_name_defined_twice() -> None:
         session(proto([node("Neg", ["x"], ["w"]), node("Add", ["x", "w"], ["y"])], initializer=[w]))
 
 
+@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.DOUBLE])
+def test_sparse_constants_have_their_own_type_whatever_an_output_declares(element: int) -> None:
+    values = helper.make_tensor("v", TensorProto.FLOAT, [1], [5.0])
+    indices = helper.make_tensor("i", TensorProto.INT64, [1], [1])
+    constant = helper.make_node("Constant", [], ["s"], sparse_value=helper.make_sparse_tensor(values, indices, [3]))
+    declared = helper.make_sparse_tensor_value_info("s", element, ["n"])
+    made = helper.make_model(helper.make_graph([constant], "g", [], [declared]))
+    made.opset_import[0].version, made.ir_version = 21, 10
+    (s,) = session(made).run(None, {})
+    assert (s.dtype, s.tolist()) == (np.float32, [0, 5, 0])
+
+
 @pytest.mark.parametrize("as_input", [False, True])
 def test_sparse_initializers_are_dense_constants(as_input: bool) -> None:
     values, indices = numpy_helper.from_array(ONE[:1], "w"), numpy_helper.from_array(np.array([1]), "i")

@@ -257,6 +257,9 @@ class Builder:
                 own.add(name)
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)
+                if isinstance(type_, SparseTensorType) and node.op_type == "Constant" and not node.domain:
+                    held = [a.sparse_tensor for a in node.attribute if a.name == "sparse_value"]
+                    type_ = tensor_type(name, held[0].values.data_type, held[0].dims) if held else type_  # held dense
                 scope[name] = Value(graph.names.value(utf8_name(name)), type_)
         return nodes
 

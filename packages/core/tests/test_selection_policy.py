@@ -184,3 +184,15 @@ def test_questions_about_compiled_models_that_have_no_answer(ort: Any) -> None:
     for question, source in (("", "nope.onnx"), ("_bytes", b"")):
         with pytest.raises(RuntimeError):
             getattr(state, "get_compatibility_info_from_model" + question)(source, CPU)
+
+
+def test_devices_of_inputs_are_those_of_the_sessions_providers() -> None:
+    other = spec("Other", "acme", DeviceInfo("CPU", vendor="acme"))
+    onnxplug.register_provider(other)
+    try:
+        assert {CPU, other.name} <= {device.ep_name for device in onnxplug.get_ep_devices()}
+        for providers in ([CPU], [other.name, CPU]):
+            (device,) = onnxplug.InferenceSession(SOURCE, providers=providers).get_input_epdevices()
+            assert device is not None and device.ep_name == providers[0]
+    finally:
+        unregister_provider(other.name)

@@ -73,10 +73,13 @@ class Inspection:
         return [memory_info(device) for _, device in self._engine.built.placement.main.outputs]
 
     def get_input_epdevices(self) -> list[OrtEpDevice | None]:
-        """For each input an entry of ``get_ep_devices()`` in whose memory it is wanted, None where there is none."""
+        """For each input an entry of ``get_ep_devices()`` in whose memory it is wanted, None where there is none. The entry is one of a
+        provider of this session, the first where several have that memory."""
         from onnxplug.session.ep_devices import get_ep_devices
 
-        known = {(d.device_kind, d.device.device_id): d for d in reversed(get_ep_devices())}
+        rank = {name: place for place, name in enumerate(self.get_providers())}
+        mine = sorted((d for d in get_ep_devices() if d.ep_name in rank), key=lambda d: rank[d.ep_name], reverse=True)
+        known = {(d.device_kind, d.device.device_id): d for d in mine}
         return [known.get((info._device.kind, info.device_id)) for info in self.get_input_memory_infos()]
 
     def get_providers(self) -> list[str]:

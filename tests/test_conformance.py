@@ -1,4 +1,4 @@
-"""The fast core of ``nox -s conformance`` and ``nox -s opencl``: every check but the kernels', and the trials of a few operators."""
+"""The fast core of ``nox -s conformance``, ``opencl`` and ``openvino``: every check but the kernels', and the trials of a few operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxplug_testkit.mutants.page import conformance_page
 from onnxplug_testkit.subject import Subject, resolve
 from onnxplug_testkit.waivers import read
 
-PROVIDERS = ("cpu", "reference", "opencl", "onnxruntime")
+PROVIDERS = ("cpu", "reference", "opencl", "onnxruntime", "openvino")
 OPERATORS = {"Conv", "Gather", "LayerNormalization", "MatMul", "Softmax"}
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
@@ -36,7 +36,7 @@ def subject(ep: str, monkeypatch: pytest.MonkeyPatch) -> Subject:
     answer = found.spec.check()
     if isinstance(answer, Unavailable):
         pytest.skip(answer.reason)
-    if ep in ("opencl", "onnxruntime"):  # which compile for long what each random graph needs
+    if ep in ("opencl", "onnxruntime", "openvino"):  # which compile for long what each random graph needs
         monkeypatch.setattr(graph, "GRAPHS", 2)
         monkeypatch.setattr(patterns, "EVERY", 8)
     return found

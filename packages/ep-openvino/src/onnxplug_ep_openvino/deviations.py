@@ -58,6 +58,10 @@ _RULES: Mapping[str, Callable[[NodeView], str | None]] = {
         "windows that are rounded up count what is beyond the padding",
     ),
     "Gather": _unless(_in_bounds, "indices out of bounds give zeros without an error, and these may be"),
+    "MatMul": _unless(
+        lambda node: all(v is not None and v.shape is not None and len(v.shape) > 1 for v in node.inputs),
+        "a product with a vector is fused to one that does not go together",
+    ),
     "Max": _ONE,
     "MaxPool": _unless(lambda node: not node.attributes.get("storage_order", 0), "storage_order is taken for 0"),
     "Mean": _ONE,

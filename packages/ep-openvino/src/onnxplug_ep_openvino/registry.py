@@ -29,7 +29,7 @@ AveragePool 1-22 T=float
 BatchNormalization 1-9 T=float
 BatchNormalization 14 T=float U=float
 BatchNormalization 15 T=float T1=float T2=float
-Cast 6-28 T1=bool,float,int32 T2=bool,float,int32
+Cast 6-28 T1=bool,float,int32 T2=float,int32
 Ceil 1-13 T=float
 Clip 1-13 T=float
 Concat 1-13 T=float
@@ -59,7 +59,7 @@ GreaterOrEqual 12-16 T=float T1=bool
 GroupNormalization 21 T=float
 HardSigmoid 1-22 T=float
 HardSwish 14-22 T=float
-Hardmax 1-13 T=float
+Hardmax 13 T=float
 Identity 1-13 T=float
 Identity 14-25 V=float
 InstanceNormalization 1-22 T=float
@@ -70,7 +70,7 @@ LeakyRelu 1-16 T=float
 Less 1-13 T=float T1=bool
 LessOrEqual 12-16 T=float T1=bool
 Log 1-13 T=float
-LogSoftmax 1-13 T=float
+LogSoftmax 13 T=float
 LpNormalization 1-22 T=float
 LpPool 1-22 T=float
 MatMul 1-13 T=float

@@ -133,7 +133,7 @@ def test_the_reference_survives_the_trials_of_the_mutants() -> None:
 def test_whatever_attribute_or_operand_is_ignored_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mutants", "--systematic", "Compress", "CumSum"]) == 0
     told = capsys.readouterr().out
-    assert "| Compress | 2 |  |" in told and "5 of 5 are noticed." in told
+    assert "| Compress | 4 |  |" in told and "10 of 10 are noticed." in told
 
 
 def test_operators_of_other_domains_have_mutants_of_each_axis(capsys: pytest.CaptureFixture[str]) -> None:

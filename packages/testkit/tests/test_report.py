@@ -140,12 +140,12 @@ def test_again_with_profiles(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "the profile cnn-99 is not in this kit, which has cnn-1" in capsys.readouterr().err
 
 
-def test_again_with_a_memory_option_of_an_unusual_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_again_with_a_memory_option_that_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = tmp_path / "r.json", list[tuple[Any, ...]]()
-    whole(Kit(resolve("ref", limit_option="arena_limit"), "contract", seed=3), path)
+    whole(Kit(resolve("ref", limit_option="mem_limit"), "contract", seed=3), path)
     monkeypatch.setattr(again, "resolve", lambda *given: asked.append(given) or resolve(*given))
     assert main(["verify", str(path), "--again", "1"]) == 0
-    assert asked == [("ReferenceExecutionProvider", {}, "arena_limit")]
+    assert asked == [("ReferenceExecutionProvider", {}, "mem_limit")]
 
 
 def test_again_says_what_it_cannot_do(kit: Kit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

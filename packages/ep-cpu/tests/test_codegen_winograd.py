@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
-from codegen_models import model, run_native, session
+from codegen_models import model, run_native, run_numpy, session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -125,6 +127,56 @@ def test_runs_agree_bit_by_bit() -> None:
     first, *others = (s.run(None, {"x": x})[0] for s in (made[0], made[1], made[1]))
     for other in others:
         np.testing.assert_array_equal(first, other)
+
+
+ODD = [np.inf, -np.inf, np.nan, 3e38]
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("side", [12, 60])
+def test_numbers_beyond_a_tiles_sums(odd: float, threads: int, side: int, caplog: pytest.LogCaptureFixture) -> None:
+    """They reach the results that see them and no others, whatever runs the region: as a function and as a program of many parts."""
+    x, w, b = case(2, 32, 48, side, side)
+    x[1, 3, 5, 6] = odd
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1] * 4), helper.make_node("Relu", ["c"], ["y"])]
+    proto = model(nodes, {"x": x}, ["y"], {"w": w, "b": b})
+    made = session(proto, threads)
+    usual = np.maximum(RNG.standard_normal(x.shape), 0).astype(np.float32)
+    before = made.run(None, {"x": usual})[0]
+    with caplog.at_level(logging.WARNING):
+        results = [made.run(None, {"x": x})[0] for _ in range(2)]
+    (want,) = run_numpy(proto, {"x": x})
+    for ours in results:
+        np.testing.assert_allclose(ours, want, rtol=1e-4, atol=1e-4)
+    assert caplog.text.count("summed directly") == 1
+    np.testing.assert_array_equal(made.run(None, {"x": usual})[0], before)
+
+
+def test_results_that_are_not_finite_are_bound() -> None:
+    x, w, b = case(1, 32, 48, 20, 20)
+    x[0, 0, 9, 9] = np.inf
+    proto = model([helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1] * 4)], {"x": x}, ["y"], {"w": w, "b": b})
+    made, result = session(proto), np.empty((1, 48, 20, 20), np.float32)
+    binding = made.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y", "cpu", 0, np.float32, result.shape, result.ctypes.data)
+    made.run_with_iobinding(binding)
+    np.testing.assert_allclose(result, run_numpy(proto, {"x": x})[0], rtol=1e-4, atol=1e-4)
+
+
+def test_trips_whose_results_are_not_finite() -> None:
+    """A Loop that scales its image until it overflows."""
+    x, w, _ = case(1, 16, 16, 12, 12)
+    body = onnx.parser.parse_graph("""body (int64 i, bool go, float[1,16,12,12] x) => (bool on, float[1,16,12,12] z) {
+        on = Identity(go)
+        y = Conv<pads=[1,1,1,1]>(x, w)
+        z = Mul(y, scale)
+    }""")
+    nodes = [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)]
+    feeds = {"n": np.array(5), "x": x}
+    proto = model(nodes, feeds, ["y"], {"w": w, "scale": np.float32(1e16)})
+    np.testing.assert_allclose(session(proto).run(None, feeds)[0], run_numpy(proto, feeds)[0], rtol=1e-4)
 
 
 def test_switch() -> None:

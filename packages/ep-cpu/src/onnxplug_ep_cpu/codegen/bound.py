@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ def _never(*operands: Any) -> bool:
 class BoundRegion(CompiledRegion):
     """A region for one signature: an image the driver runs. ``made`` are the specs of what it writes; ``words``: the lists in
     which it computes places, for outputs that are strings; ``numbered``: what gives the numbers of words, for operands that are
-    strings. Keeps no state between runs."""
+    strings; ``otherwise`` makes what runs on data that the program cannot answer to. Keeps no state between runs."""
 
     def __init__(
         self,
@@ -40,8 +41,9 @@ class BoundRegion(CompiledRegion):
         numbered: Sequence[tuple[int, Number]],
         image: Image,
         threads: Pool,
+        otherwise: Callable[[], CompiledRegion],
     ) -> None:
-        self._numbered = numbered
+        self._numbered, self._otherwise = numbered, otherwise
         self._region, self._specs, self._image, self._pool = region, specs, image, threads
         self._shapes = [made[v.name].shape for v in region.outputs]
         self._makes = [(made[v.name].shape, made[v.name].dtype) for v in region.outputs]
@@ -62,7 +64,7 @@ class BoundRegion(CompiledRegion):
         if self._run(context, self._operands(inputs) if self._numbered else inputs, made):
             self._spell(made, outputs)
         else:
-            for output, result in zip(outputs, self._run_by_node(context, inputs), strict=True):
+            for output, result in zip(outputs, self._run_otherwise(context, inputs), strict=True):
                 if output is not None:
                     output[...] = result
         return True
@@ -120,7 +122,7 @@ class BoundRegion(CompiledRegion):
         return operands
 
     def _run(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
-        """Run the program; False where it found data that only the nodes' own kernels can answer to."""
+        """Run the program; False where it found data that it cannot answer to."""
         operands = [x if x.flags.num & 1 else np.ascontiguousarray(x) for x in inputs]
         image = self._image
         bases, records = image.bases(id(context.workspace), *map(id, operands), *map(id, outputs)), image.records
@@ -150,18 +152,19 @@ class BoundRegion(CompiledRegion):
     def _is_fine(context: RunContext) -> bool:
         return bool(context.workspace[8 * STATUS : 8 * STATUS + 8].tobytes() == FINE)
 
-    def _run_by_node(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Run with NumPy: its kernels raise what is wrong with the data."""
-        from onnxplug_ep_cpu.codegen.interpret import InterpretedRegion
+    def _run_otherwise(self, context: RunContext, inputs: Sequence[Any]) -> Sequence[Any]:
+        from onnxplug_ep_cpu.codegen.packer import aligned_zeros
 
-        return InterpretedRegion(self._region, self._specs, "its data")(context, *inputs)
+        other = self._otherwise()
+        workspace = aligned_zeros((other.workspace([x.shape for x in inputs]),), np.uint8)
+        return other(dataclasses.replace(context, workspace=workspace), *inputs)
 
     def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
         outputs = [np.empty(shape, dtype) for shape, dtype in self._makes]
         operands = self._operands(inputs) if self._numbered else inputs
         direct = context.watch() is None and self._direct(context.workspace, *operands, *outputs)
         if not direct and not self._run(context, operands, outputs):
-            return self._run_by_node(context, inputs)
+            return self._run_otherwise(context, inputs)
         for index, words in self._words:
             outputs[index] = words.take(outputs[index])
         return outputs

@@ -6,6 +6,7 @@ What an earlier session bound is taken from disk (see ``shelf``); what lowers no
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class NativeRegion(CompiledRegion):
         self._growing = growing
         self._ready: tuple[Prepared, Images] | None = None
         self._lock = threading.Lock()
+        self._summing: NativeRegion | None = None
         parent = region.graph.parent
         hosted = {id(node) for node in prefer_host(parent)} if parent is not None else set()
         sizes = awaited.names(region.graph.nodes)
@@ -137,7 +139,25 @@ class NativeRegion(CompiledRegion):
 
             number = numbering(texts.numbers)
             numbered = [(i, number) for i, v in enumerate(self._region.inputs) if v.dtype == object]
-        return BoundRegion(self._region, specs, texts.made, texts.lists, numbered, image, self._pool())
+        return BoundRegion(
+            self._region, specs, texts.made, texts.lists, numbered, image, self._pool(),
+            lambda: self._otherwise(specs),
+        )  # fmt: skip
+
+    def _otherwise(self, specs: Mapping[str, TensorSpec]) -> CompiledRegion:
+        """What answers to data that the program does not: convolutions that sum directly, to results that are not finite; the nodes' own
+        kernels, which say what is wrong, to the rest and where no convolution does otherwise."""
+        if not self.facts()["winograd_surplus_bytes"]:
+            return self._by_node(specs, "its data")
+        with self._lock:
+            if self._summing is None:
+                self._log.warning(
+                    "region %s runs once more where a convolution's results are not finite, with all of them summed directly; config "
+                    "entry 'ep.cpu.winograd' 0 sums so from the start", self._region.name,
+                )  # fmt: skip
+                plain = dataclasses.replace(self._settings, winograd=False)
+                self._summing = NativeRegion(self._region, self._target, self._threads, plain, self._log, self._growing)
+        return self._summing.bind(specs)
 
     def facts(self) -> Mapping[str, Any]:
         if self._ready is None and self._shelf is not None and self._shelf.facts is not None:

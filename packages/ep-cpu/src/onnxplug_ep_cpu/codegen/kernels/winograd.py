@@ -6,6 +6,7 @@ of ``filtering`` for either axis. Plane xi holds element xi of the transformed t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 
@@ -140,12 +141,22 @@ class Output(IntEnum):
     PIXEL_STEP = 8
     IMAGE_STEP = 9
     PLANE_STEP = 10
-    OPERANDS = 11
+    STATUS = 11
+    OPERANDS = 12
+
+
+_POINTERS = (Output.OUT, Output.SOURCE, Output.TABLE, Output.STATUS)
+SUMS = 4
+"""Sums of zeros at a time, so that none waits for the one before it."""
 
 
 @record(frozen=True, slots=True)
 class OutputTransform:
-    """Tiles of the result and ``expr`` of them; operands are "column", "full" or "scalar" as the product kernel's are."""
+    """Tiles of the result and ``expr`` of them; operands are "column", "full" or "scalar" as the product kernel's are.
+
+    A result that is not finite sets the status word: tiles add their elements up before they multiply, so that an infinity or NaN, or a
+    sum beyond all numbers, reaches results that do not see it. Zero times each result, added up, is zero if all are finite, else NaN.
+    """
 
     rows: Axis
     columns: Axis
@@ -154,7 +165,7 @@ class OutputTransform:
 
     def emit(self, f: Emitter) -> None:
         slots = [slot for slot in Output if slot is not Output.OPERANDS]
-        a = [f.arg(slot, PTR if slot <= Output.TABLE else "i64") for slot in slots]
+        a = [f.arg(slot, PTR if slot in _POINTERS else "i64") for slot in slots]
         extra = f.operands(Output.OPERANDS, len(self.operands), 3)
         v, count, width = f.vec(), self.rows.outputs * self.columns.outputs, self.columns.planes
         total = self.rows.planes * width
@@ -178,7 +189,8 @@ class OutputTransform:
             source = f.at(a[Output.SOURCE], f.shl(f.mul(tile, a[Output.CHANNELS]), 2))
             first = f.mul(part, a[Output.PART])
             end = f.smallest(f.add(first, a[Output.PART]), a[Output.CHANNELS])
-            with f.loop(first, end, f.lanes) as channel:
+            zero = f.constant(0.0)
+            with f.loop(first, end, f.lanes, [(v, zero)] * min(SUMS, count)) as channel:
                 at = f.shl(f.smallest(channel.index, last), 2)
                 plane, planes = f.at(source, at), []
                 for number_of in range(total):
@@ -201,6 +213,13 @@ class OutputTransform:
                             f.load(v, full[i]) if kind == "full" else columns[i] if kind == "column" else scalars[i]
                         )
                     f.store(v, ex.emit(f, self.expr, leaves), here[0])
+                zeros = list(channel.vars)
+                for number_of, result in enumerate(results):
+                    zeros[number_of % SUMS] = f.fma(result, zero, zeros[number_of % SUMS])
+                channel.next = zeros
+            total_of = f.reduce("add", functools.reduce(lambda x, y: f.value(f"fadd {v} {x}, {y}"), channel.vars))
+            with f.when(f.value(f"fcmp uno float {total_of}, 0.0")):
+                f.do(f"store atomic i64 1, ptr {a[Output.STATUS]} monotonic, align 8")
 
 
 def _tile(f: Emitter, base: str, tile: str, tiles: str, image_step: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from onnxplug_ep_cpu.codegen.lower.pending_products import pending_product
 from onnxplug_ep_cpu.codegen.lower.products import Matrix, product
 from onnxplug_ep_cpu.codegen.lower.taps import elements, even_pixels
 from onnxplug_ep_cpu.codegen.lower.tiles import choose_tile, panel_vectors, varying_tile
-from onnxplug_ep_cpu.codegen.program import Ref
+from onnxplug_ep_cpu.codegen.program import STATUS_WORD, Ref
 from onnxplug_ep_cpu.codegen.tensor import Ints, Tensor, channels_last
 from onnxplug_kernels.windows import Windows
 
@@ -136,7 +136,7 @@ def winograd(
                 b.program.repeat(whole)
             _transform(
                 b, finish, [target.ref, made.ref, pixels, first, tiles], outputs,
-                [*_steps(target), 4 * planes_out, *further], count, planes,
+                [*_steps(target), 4 * planes_out, Ref(STATUS_WORD), *further], count, planes,
             )  # fmt: skip
 
     return pending_product(b, shape, 1, channels_last(len(shape)), emit, lambda t: even_pixels(t) is not None)

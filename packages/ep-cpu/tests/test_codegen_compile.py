@@ -58,6 +58,30 @@ def texts() -> list[str]:
     return [driver_text(TARGET), *(made.text(k) for k in (Gemm(2, 2, 4, False), Gemm(1, 1, 1, True), *kernels(6)))]
 
 
+def resident(path: str) -> int:
+    """Kilobytes of a file's code that are in this process's memory."""
+    mapped, found = False, 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        fields = line.split()
+        if not fields[0].endswith(":"):
+            mapped = fields[-1] == path and fields[1] == "r-xp"
+        elif mapped and fields[0] == "Rss:":
+            found += int(fields[1])
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at as Linux shows it")
+def test_memory_that_only_starting_llvm_took_is_given_back(objects: Objects) -> None:
+    text = texts()[0]
+    made, path = objects.compile(text), llvm.path_of_library()
+    assert path is not None
+    before = resident(os.path.realpath(path))
+    assert before > 0
+    llvm.let_go(path)
+    assert resident(os.path.realpath(path)) < before / 2
+    assert objects.compile(text) == made
+
+
 # ---- LLVM without llvmlite's lock
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -23,7 +24,11 @@ from onnxplug.contract.types import (
     TensorType,
     ValueType,
 )
-from onnxplug.graph.snapshot import type_data, type_of
+from onnxplug.graph.build import build_graph
+from onnxplug.graph.schemas import Schemas
+from onnxplug.graph.snapshot import freeze, thaw, type_data, type_of
+from onnxplug.load import load_model
+from onnxplug.load.origin import BytesOrigin
 from onnxplug.session import recall
 
 MODEL = """
@@ -419,6 +424,15 @@ def test_weights_that_are_widened_are_read_from_the_model(folder: Path) -> None:
     }
     """
     assert_read_from_the_model(folder, text, weight, [[1, 2]] @ weight.astype(np.float32), 1e-5)
+
+
+def test_outputs_that_are_sparse_stay_so() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> agraph () => (float[2] y) { y = Constant <value_floats = [1.0, 2.0]> () }"""
+    data, schemas = onnx.parser.parse_model(text).SerializeToString(), Schemas()
+    graph = build_graph(load_model(data), schemas)
+    graph.sparse_outputs = ("y",)
+    frozen = marshal.loads(marshal.dumps(freeze(graph, BytesOrigin(data))))
+    assert thaw(frozen, schemas, ".", BytesOrigin(data)).sparse_outputs == ("y",)
 
 
 TYPES: list[ValueType | None] = [

@@ -22,7 +22,7 @@ from onnxplug.graph.check import (
     check_outputs,
     invalid_node,
 )
-from onnxplug.graph.constants import earlier_constant, fill_constant
+from onnxplug.graph.constants import earlier_constant, fill_constant, sparse_outputs, value_attributes
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type, utf8_name
@@ -91,6 +91,8 @@ class Builder:
             value.type = value.type or declared_type(output.type)
             graph.outputs.append(value)
         arrange(graph)
+        if graph.parent is None:
+            graph.sparse_outputs = tuple(sparse_outputs(graph, {t.values.name for t in proto.sparse_initializer}))
 
     def node(
         self, graph: Graph, proto: Any, scope: dict[str, Value], prefix: str, opsets: dict[str, int] | None = None
@@ -105,8 +107,8 @@ class Builder:
         outputs = [scope[name] if name else None for name in proto.output]
         wrong = partial(invalid_node, proto.name, op_type, domain, inputs, outputs)
         schema, since = _schema(graph, proto, domain, op_type, opsets, wrong)
-        if op_type == "Constant" and not domain:  # onnxruntime reads only the value; onnxsim leaves marks beside it
-            attributes = [a for a in attributes if a.name in schema.attributes] or attributes
+        if op_type == "Constant" and not domain:
+            attributes = value_attributes(attributes, schema)
         elif not domain and schema is not None and (op_type, since) in _UNCHECKED:
             attributes = [a for a in attributes if a.name in schema.attributes]
         kinds = [(a.name, a.type) for a in attributes]
@@ -258,7 +260,7 @@ class Builder:
                 proto = declared.get(name)
                 type_ = None if proto is None else declared_type(proto)
                 if isinstance(type_, SparseTensorType) and node.op_type == "Constant" and not node.domain:
-                    held = [a.sparse_tensor for a in node.attribute if a.name == "sparse_value"]
+                    held = [a.sparse_tensor for a in node.attribute if a.type == a.SPARSE_TENSOR]
                     type_ = tensor_type(name, held[0].values.data_type, held[0].dims) if held else type_  # held dense
                 scope[name] = Value(graph.names.value(utf8_name(name)), type_)
         return nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,38 @@ def fill_constant(graph: Graph, value: Value, node: Node, overridable: bool) -> 
     graph.inputs = [v for v in graph.inputs if v is not value]
     value.hold(array)
     graph.initializers[value.name] = value
+
+
+def value_attributes(protos: Sequence[Any], schema: Any) -> list[Any]:
+    """The AttributeProtos of a Constant that say its value, all if none does: onnxruntime reads no others, and onnxsim leaves marks beside
+    it. A sparse tensor under the name ``value``, which onnxruntime takes too, gets the name that ONNX has for it."""
+    found = [proto for proto in protos if proto.name in schema.attributes] or list(protos)
+    for at, proto in enumerate(found):
+        if (proto.name, proto.type) == ("value", proto.SPARSE_TENSOR):
+            found[at] = type(proto)()
+            found[at].CopyFrom(proto)
+            found[at].name = "sparse_value"
+    return found
+
+
+def sparse_outputs(graph: Graph, initializers: Collection[str]) -> Iterator[str]:
+    """Names of the outputs that are sparse constants themselves: ``initializers`` of the graph, or a Constant's."""
+    for value in graph.outputs:
+        made_by = value.producer
+        if made_by is None:
+            if value.is_constant and value.name in initializers:
+                yield value.name
+        elif (made_by.op_type, made_by.domain) == ("Constant", "") and "sparse_value" in made_by.attributes:
+            yield value.name
+
+
+def constant_of(value: Value) -> np.ndarray:
+    """The array of a value that is constant, or that a node of operator Constant gives."""
+    array = value.constant
+    if array is None:
+        assert value.producer is not None
+        array = constant_array(value.producer)
+    return array
 
 
 def constant_array(node: Node) -> np.ndarray:

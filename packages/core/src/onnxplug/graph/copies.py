@@ -24,6 +24,7 @@ def copied(graph: Graph, outputs: Sequence[Value], decided: Mapping[Node, bool])
 def _copied(graph: Graph, parent: Graph | None, decided: Mapping[Node, bool], news: dict[Value, Value]) -> Graph:
     made = Graph(graph.name, graph.opsets, graph.schemas, parent)
     made.folder, made.functions, made.names, made.owner = graph.folder, graph.functions, graph.names, graph.owner
+    made.sparse_outputs = graph.sparse_outputs
     for value in graph.values():
         news[value] = value.copied()
     made.inputs = [news[value] for value in graph.inputs]

@@ -13,7 +13,7 @@ from onnxplug.contract.model import type_to_proto
 from onnxplug.graph.build import GRADIENT_BODY, is_gradient
 from onnxplug.graph.external import move_out
 from onnxplug.graph.ir import Graph, Node
-from onnxplug.graph.protos import node_proto
+from onnxplug.graph.protos import array_to_proto, node_proto
 from onnxplug.graph.schemas import EP_CONTEXT
 from onnxplug.graph.value import Value
 from onnxplug.load.model import normal_domain
@@ -64,7 +64,9 @@ def graph_proto(graph: Graph) -> Any:
     for node in graph.nodes:
         proto.node.extend(_nodes(node))
     constants = [*graph.initializers.values(), *_gradient_constants(graph.nodes)]
-    proto.initializer.extend(_tensor(value, value.constant) for value in constants)
+    sparse = [value for value in constants if value.name in graph.sparse_outputs]
+    proto.initializer.extend(_tensor(value, value.constant) for value in constants if value not in sparse)
+    proto.sparse_initializer.extend(map(_sparse, sparse))
     for value in graph.inputs:
         if value.default is not None:
             proto.initializer.append(_tensor(value, value.default))
@@ -163,3 +165,14 @@ def _tensor(value: Value, array: np.ndarray | None) -> Any:
     if array is None:
         raise Fail(f"Initializer '{value.name}' has no data to save")
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), value.name)
+
+
+def _sparse(value: Value) -> Any:
+    """The SparseTensorProto of a constant, by linear indices."""
+    import onnx
+
+    array = value.constant
+    assert array is not None
+    places = np.flatnonzero(array)
+    values, indices = array_to_proto(value.name, array.ravel()[places]), array_to_proto("", places.astype(np.int64))
+    return onnx.SparseTensorProto(values=values, indices=indices, dims=array.shape)

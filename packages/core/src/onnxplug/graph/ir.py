@@ -154,7 +154,8 @@ class Node:
 
 class Graph:
     """A graph or a nested graph; ``owner`` is the node whose attribute a nested graph is. Names, functions, the folder of
-    external data and ``remarks``, what is wrong without being an error, are the model's, shared by all its graphs."""
+    external data and ``remarks``, what is wrong without being an error, are the model's, shared by all its graphs.
+    ``sparse_outputs`` names the outputs of the main graph that are sparse constants, which are dense arrays in here."""
 
     __slots__ = (
         "_identity",
@@ -171,6 +172,7 @@ class Graph:
         "parent",
         "remarks",
         "schemas",
+        "sparse_outputs",
     )
 
     def __init__(self, name: str, opsets: dict[str, int], schemas: Schemas, parent: Graph | None = None) -> None:
@@ -183,6 +185,7 @@ class Graph:
         self.folder: str = parent.folder if parent else "."
         self.names: Names = parent.names if parent else Names()
         self.remarks: list[str] = parent.remarks if parent else []
+        self.sparse_outputs: tuple[str, ...] = ()
         self.owner: Node | None = None
         self._identity = ""
 

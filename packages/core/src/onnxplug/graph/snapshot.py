@@ -63,7 +63,8 @@ class _Freezer:
         main = self._graph(graph)
         values, nodes = graph.names.taken()
         types, functions = list(map(type_data, self._types)), list(map(self._function, graph.functions.items()))
-        return main, self._values, types, list(self._formals), list(values), list(nodes), functions, graph.remarks
+        taken = list(values), list(nodes)
+        return main, self._values, types, list(self._formals), *taken, functions, graph.remarks, graph.sparse_outputs
 
     def _function(self, item: tuple[tuple[str, str, str], Any]) -> Data:
         key, proto = item
@@ -155,13 +156,14 @@ class _Thawer:
         self._formals: list[Formals | None] = []
 
     def main(self, data: Data, folder: str) -> Graph:
-        main, values, types, self._formals, taken_values, taken_nodes, functions, remarks = data
+        main, values, types, self._formals, taken_values, taken_nodes, functions, remarks, sparse = data
         self._types = list(map(type_of, types))
         self._values = list(map(self._value, values))
         graph = self._graph(main, None, folder)
         graph.names.take(taken_values, taken_nodes)
         graph.functions.update((key, _function(proto)) for key, proto in functions)
         graph.remarks += remarks
+        graph.sparse_outputs = sparse
         graph.refresh()
         return graph
 

@@ -61,6 +61,8 @@ def tensor_type(name: str, code: int, dims: Sequence[int]) -> TensorType:
 
 def sparse_array(sparse: Any, folder: str) -> np.ndarray:
     """A SparseTensorProto as the dense array it stands for (indices linear or one row per value)."""
+    if ELEMENT_NAMES.get(sparse.values.data_type) == "string":
+        raise Fail(f"Unsupported sparse tensor data type of 8 (sparse tensor '{sparse.values.name}' of strings)")
     values, indices = tensor_array(sparse.values, folder), tensor_array(sparse.indices, folder)
     try:
         dense = np.zeros(tuple(sparse.dims), values.dtype)

@@ -26,11 +26,13 @@ from onnxplug.session.options import RunOptions, SessionOptions
 from onnxplug.session.pipeline import Built
 from onnxplug.session.promised import watched
 from onnxplug.session.selection import Selection
+from onnxplug.session.sparse import SparseTensor
 
 if TYPE_CHECKING:
     from onnxplug.contract.arena import Arena
     from onnxplug.contract.logs import Logger
     from onnxplug.contract.types import ValueType
+    from onnxplug.graph.ir import Graph
     from onnxplug.graph.value import Value
     from onnxplug.run.strides import Repeat
     from onnxplug.session.capture import Capture
@@ -57,7 +59,10 @@ class Engine:
         self.output_names = [v.name for v in built.graph.outputs]
         self._positions = {name: at for at, name in enumerate(self.output_names)}
         self._output_types = [v.type for v in built.graph.outputs]
-        self._wide = {v.name: viewed_as(v.type) for v in built.graph.outputs if may_differ(v.type)}
+        self._sparse = _sparse_outputs(built.graph)
+        self._wide = {
+            v.name: viewed_as(v.type) for v in built.graph.outputs if may_differ(v.type) or v.name in self._sparse
+        }
         self._all_wide = self._wide_among(self.output_names)
         self._defaults = [v.default for v in self.inputs]
         self._homes = [d for _, d in main.inputs]
@@ -72,7 +77,7 @@ class Engine:
         self.capture = _capture(selection, main, built.runtime.memories)
         self._bare = (
             self._plain and all(d == HOST for _, d in main.outputs) and self.capture is None
-            and not (self._starts or self._ends or self._syncs or self._serial)
+            and not (self._starts or self._ends or self._syncs or self._serial or self._sparse)
         )  # fmt: skip
         """Whether a run without options that matter here is the graph's run and nothing else."""
 
@@ -160,7 +165,10 @@ class Engine:
         del held
         if host:
             results = [self._to_host(r) if r.__class__ is DeviceArray else r for r in results]
-        return results if partial or names is self.output_names else self._named(results, names)
+        results = results if partial or names is self.output_names else self._named(results, names)
+        if self._sparse:
+            results = [self._sparse.get(name, result) for name, result in zip(names, results, strict=True)]
+        return results
 
     def _named(self, results: list[Any], names: Sequence[str]) -> list[Any]:
         return [results[self._positions[name]] for name in names]
@@ -260,6 +268,15 @@ class Engine:
     def type_of(self, name: str) -> ValueType | None:
         """An output's declared type."""
         return self._output_types[self._positions[name]]
+
+
+def _sparse_outputs(graph: Graph) -> dict[str, SparseTensor]:
+    """The outputs that are sparse constants, which every run gives alike."""
+    if not graph.sparse_outputs:
+        return {}  # as nearly always
+    from onnxplug.graph.constants import constant_of
+
+    return {v.name: SparseTensor.of_array(constant_of(v)) for v in graph.outputs if v.name in graph.sparse_outputs}
 
 
 def _capture(selection: Selection, main: PlacedGraph, memories: Memories) -> Capture | None:

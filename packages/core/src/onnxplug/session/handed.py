@@ -7,21 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from onnxplug.contract.types import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from onnxplug.contract.types import MapType, OptionalType, SequenceType, TensorType, ValueType
+from onnxplug.session.sparse import SparseTensor
 
 _WIDE = {np.dtype(np.int64): np.dtype(np.longlong), np.dtype(np.uint64): np.dtype(np.ulonglong)}
 _ELEMENTS = ("int64", "uint64")
 
 
 def handed(value: Any) -> Any:
-    """The result as a program gets it: arrays of 64-bit integers, also those in a sequence, are viewed as C's ``long long``; all else is
-    ``value`` itself."""
+    """The result as a program gets it: arrays of 64-bit integers, also those in a sequence, are viewed as C's ``long long``, a sparse
+    tensor is the extension class's; all else is ``value`` itself."""
     if value.__class__ is np.ndarray:
         wide = _WIDE.get(value.dtype)
         return value if wide is None else value.view(wide)
     if value.__class__ is list and value and value[0].__class__ is not dict:
         return list(map(handed, value))
-    return value
+    return value._get_c_tensor() if value.__class__ is SparseTensor else value
 
 
 def viewed_as(type_: ValueType | None) -> np.dtype | None:
@@ -33,6 +34,6 @@ def may_differ(type_: ValueType | None) -> bool:
     """Whether ``handed`` may change results of this type."""
     while isinstance(type_, SequenceType | OptionalType):
         type_ = type_.element
-    if isinstance(type_, MapType | SparseTensorType):
+    if isinstance(type_, MapType):
         return False
-    return type_ is None or type_.element in _ELEMENTS
+    return not isinstance(type_, TensorType) or type_.element in _ELEMENTS

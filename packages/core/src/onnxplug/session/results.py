@@ -15,6 +15,7 @@ from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
 from onnxplug.session.comparison import check_shape
 from onnxplug.session.device import OrtDevice
 from onnxplug.session.ortvalue import OrtValue
+from onnxplug.session.sparse import SparseTensor
 
 if TYPE_CHECKING:
     from onnxplug.session.engine import Engine
@@ -52,6 +53,8 @@ def empty(engine: Engine, shape: Sequence[int], element_type: Any, kind: str, id
 def value(engine: Engine, name: str, payload: Any) -> OrtValue:
     """A result with its declared type; one on a device keeps the memory alive."""
     type_ = engine.type_of(name)
+    if isinstance(payload, SparseTensor):
+        return OrtValue._wrap(payload)
     if isinstance(type_, OptionalType) and payload is not None:
         type_ = type_.element  # an optional that has a value is that value
     return OrtValue._wrap(payload, type_, engine.lifetime if isinstance(payload, DeviceArray) else None)
@@ -75,6 +78,10 @@ def filled(held: Any, result: Any) -> bool:
 def _fill(value: OrtValue, result: Any, name: str, declared: ValueType | None) -> None:
     if filled(value._payload, result):
         return
+    if isinstance(result, SparseTensor):
+        raise InvalidArgument(
+            f"Output '{name}' is a {result.data_type()}: no memory can be bound for it, only a device"
+        )
     shape, actual = tuple(result.shape), f"tensor({element_of(np.dtype(result.dtype))})"
     if value.data_type() != actual:
         raise InvalidArgument(

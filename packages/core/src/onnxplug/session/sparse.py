@@ -223,6 +223,12 @@ class SparseTensor:
         """``cpu``"""
         return self._tensor.device_name()
 
+    @classmethod
+    def of_array(cls, array: np.ndarray) -> Self:
+        """The COO form of an array, by linear indices of what is not zero."""
+        places = np.flatnonzero(array).astype(np.int64, copy=False)
+        return cls(SparseData(array.shape, array.ravel()[places], (places,), _COO))
+
     @property
     def value_type(self) -> SparseTensorType:
         """The ONNX type."""

@@ -18,6 +18,8 @@ MODULES = (
     ".capi.onnxruntime_collect_build_info",
     ".capi.onnxruntime_inference_collection",
     ".capi.onnxruntime_pybind11_state",
+    ".capi.onnxruntime_pybind11_state.opkernel",
+    ".capi.onnxruntime_pybind11_state.schemadef",
     ".capi.onnxruntime_validation",
     ".datasets",
 )

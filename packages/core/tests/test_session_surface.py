@@ -422,3 +422,35 @@ def test_the_metadata_of_a_session_is_not_changed_through_what_it_gives() -> Non
     session = onnxplug.InferenceSession(neg, providers=["CPUExecutionProvider"])
     session.get_modelmeta().custom_metadata_map["z"] = "1"
     assert session.get_modelmeta().custom_metadata_map == {"k": "v"}
+
+
+def test_schemas_and_kernels_are_listed(ort: Any) -> None:
+    """As onnxruntime's generators of its pages on operators read them."""
+    state = importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state")
+    if ort is onnxplug:
+        for name in ("opkernel", "schemadef"):
+            assert importlib.import_module(f"{state.__name__}.{name}") is getattr(state, name)
+    schema = state.schemadef.OpSchema
+    found = {(s.domain, s.name, s.since_version): s for s in state.get_all_operator_schema()}
+    conv = found["", "Conv", 11]
+    assert isinstance(conv, schema) and "convolution" in conv.doc and not conv.deprecated
+    assert (conv.min_input, conv.max_input, conv.min_output, conv.max_output) == (2, 3, 1, 1)
+    assert conv.support_level == schema.SupportType.COMMON and conv.has_type_and_shape_inference_function
+    x, _, bias = conv.inputs
+    assert (x.name, x.typeStr, x.isHomogeneous) == ("X", "T", True) and "tensor(float)" in x.types
+    assert (x.option, bias.option) == (schema.FormalParameterOption.Single, schema.FormalParameterOption.Optional)
+    assert [each.name for each in conv.outputs] == ["Y"]
+    group = conv.attributes["group"]
+    assert (group.type, group.required, group.name) == (schema.AttrType.INT, False, "group")
+    assert group._default_value == b"\n\x05group\x18\x01\xa0\x01\x02"
+    assert not conv.attributes["kernel_shape"]._default_value
+    (types,) = conv.type_constraints
+    assert types.type_param_str == "T" and types.allowed_type_strs == [
+        "tensor(float16)",
+        "tensor(float)",
+        "tensor(double)",
+    ]
+    total = found["", "Sum", 13]
+    assert schema.is_infinite(total.max_input) and not schema.is_infinite(conv.max_input)
+    kernels = [k for k in state.get_all_opkernel_def() if (k.op_name, k.provider) == ("Conv", CPU)]
+    assert kernels and all(isinstance(k, state.opkernel.KernelDef) for k in kernels)

@@ -16,6 +16,7 @@ from onnxplug.plugins import create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
 from onnxplug.session.device_enums import OrtCompiledModelCompatibility as Compatibility
 from onnxplug.session.ep_devices import OrtEpDevice, OrtHardwareDevice, get_ep_devices
+from onnxplug.session.schemadef import OpSchema
 from onnxplug.session.selection import op_schemas
 
 COMPATIBILITY = "ep_compatibility_info."
@@ -72,9 +73,8 @@ def _instance(spec: Any) -> Iterator[Any]:
         instance.call("close")
 
 
-def get_all_operator_schema() -> list[Any]:
-    """Schemas of operators (``onnx.defs.OpSchema``): onnx's, every version, and those that the providers bring which can be used
-    here, each once."""
+def get_all_operator_schema() -> list[OpSchema]:
+    """Schemas of operators: onnx's, every version, and those that the providers bring which can be used here, each once."""
     from onnx import defs
 
     found = {(s.domain, s.name, s.since_version): s for s in defs.get_all_schemas_with_history()}
@@ -82,7 +82,7 @@ def get_all_operator_schema() -> list[Any]:
         with _instance(registry.spec(name)) as instance:
             for schema in op_schemas([instance]):
                 found.setdefault((schema.domain, schema.name, schema.since_version), schema)
-    return list(found.values())
+    return list(map(OpSchema, found.values()))
 
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:

@@ -69,6 +69,7 @@ __getattr__, __dir__, _names = lazy_names(
         ),
         "onnxplug.session.vector": ("OrtValueVector",),
     },
+    submodules=("opkernel", "schemadef"),
 )  # fmt: skip
 __all__ = [
     *_names, "DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",

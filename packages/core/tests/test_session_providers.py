@@ -177,6 +177,19 @@ def test_cuda_is_tried_after_a_tensorrt_that_is_here(here: list[str], providers:
         assert fallback_for(providers) == rest
 
 
+@pytest.mark.parametrize("second", [RTX, (RTX, {})])
+def test_both_tensorrts_are_refused(ort: Any, second: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    text = "Cannot enable both 'TensorrtExecutionProvider' and 'NvTensorRTRTXExecutionProvider' in the same session."
+    with pytest.raises(ValueError, match=text):
+        ort.InferenceSession(PLAIN, providers=[TENSORRT, second], enable_fallback=0)
+    made = ort.InferenceSession(PLAIN, providers=[CPU])
+    with pytest.raises(ValueError, match=text):
+        made.set_providers([second, TENSORRT])
+    if ort is onnxplug:  # onnxruntime 1.31 has an AttributeError where it should fall back
+        assert ort.InferenceSession(PLAIN, providers=[TENSORRT, second]).get_providers() == [CPU]
+        assert f"EP Error {text}" in capfd.readouterr().out
+
+
 def test_fallback_is_tried_once(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """What fails then has the first failure as its cause; and where it succeeds, runs have no other."""
     with pytest.raises(Exception, match="protobuf parsing failed") as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from onnxplug.session.provider_args import TENSORRT, names_among
 from onnxplug.session.selection import CPU, Available
 
 if TYPE_CHECKING:
@@ -12,12 +13,11 @@ if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
 
 CUDA = "CUDAExecutionProvider"
-TENSORRT = ("NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider")
 
 
 def fallback_for(providers: Any) -> list[str]:
     """CUDA after the TensorRT that can be used here, where both were asked for, else the CPU."""
-    names = [p[0] if isinstance(p, tuple) and p else p for p in providers or ()]
+    names = names_among(providers)
     if CUDA in names and any(name in names for name in TENSORRT):
         here = Available()
         if next((name for name in TENSORRT if name in here), None) in names:

@@ -7,6 +7,19 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 ProviderArgument = str | tuple[str, dict[Any, Any]]
+TENSORRT = ("NvTensorRTRTXExecutionProvider", "TensorrtExecutionProvider")
+
+
+def names_among(providers: Any) -> list[Any]:
+    """What stands for names in a ``providers`` argument of any form."""
+    return [p[0] if isinstance(p, tuple) and p else p for p in providers or ()]
+
+
+def check_one_tensorrt(providers: Any) -> None:
+    """ValueError for both of the providers that have TensorRT in them, as onnxruntime has it."""
+    if isinstance(providers, Sequence) and all(name in names_among(providers) for name in TENSORRT):
+        rtx, tensorrt = TENSORRT
+        raise ValueError(f"Cannot enable both '{tensorrt}' and '{rtx}' in the same session.")
 
 
 def check_and_normalize_provider_args(

@@ -15,7 +15,7 @@ from onnxplug.place import SessionProvider
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
 from onnxplug.session.hooks import GuardedTransfer, close, hook
-from onnxplug.session.provider_args import check_and_normalize_provider_args
+from onnxplug.session.provider_args import check_and_normalize_provider_args, check_one_tensorrt
 
 if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
@@ -50,6 +50,7 @@ def select(
     under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows and for
     options a provider refuses; ValueError for malformed arguments.
     """
+    check_one_tensorrt(providers)
     names, options = check_and_normalize_provider_args(providers or None, provider_options, Available())
     if CPU in names and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(

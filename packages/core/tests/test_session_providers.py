@@ -190,6 +190,33 @@ def test_both_tensorrts_are_refused(ort: Any, second: Any, capfd: pytest.Capture
         assert f"EP Error {text}" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("options", [None, [], [{}]])
+def test_provider_options_without_providers_count_for_nothing(ort: Any, options: Any) -> None:
+    """Also where the session's options have providers, of which ``set_providers`` without arguments makes use again."""
+    settings = ort.SessionOptions()
+    settings.add_provider(CPU, {})
+    for given in (None, settings):
+        made = ort.InferenceSession(PLAIN, given, provider_options=options, enable_fallback=0)
+        made.set_providers(None, options)
+        assert made.get_providers() == [CPU]
+
+
+def test_no_providers_with_options_are_refused(ort: Any) -> None:
+    with pytest.raises(ValueError, match="should be the same length if both are given"):
+        ort.InferenceSession(PLAIN, providers=[], provider_options=[{}], enable_fallback=0)
+
+
+def test_providers_of_the_options_are_those_of_set_providers_too() -> None:
+    settings = onnxplug.SessionOptions()
+    settings.add_provider(REFERENCE, {})
+    made = onnxplug.InferenceSession(PLAIN, settings)
+    with pytest.warns(UserWarning, match="has already been configured with providers"):
+        made.set_providers([CPU])
+    assert made.get_providers() == [CPU]
+    made.set_providers()
+    assert made.get_providers() == [REFERENCE, CPU]
+
+
 def test_fallback_is_tried_once(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """What fails then has the first failure as its cause; and where it succeeds, runs have no other."""
     with pytest.raises(Exception, match="protobuf parsing failed") as caught:

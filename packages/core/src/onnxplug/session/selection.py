@@ -51,7 +51,7 @@ def select(
     options a provider refuses; ValueError for malformed arguments.
     """
     check_one_tensorrt(providers)
-    names, options = check_and_normalize_provider_args(providers or None, provider_options, Available())
+    names, options = check_and_normalize_provider_args(providers, provider_options, Available())
     if CPU in names and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(
             "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback "

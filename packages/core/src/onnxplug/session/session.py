@@ -55,13 +55,8 @@ class InferenceSession(AsyncRuns):
         environment.requested_threads(self._options)  # refused before a fallback could be tried
         check_entries(self._options)
         self._begin()
-        if self._options.has_providers():
-            if providers or provider_options:
-                warnings.warn(_TWICE, stacklevel=2)
-            else:
-                providers = self._options._providers or self._by_policy()
         try:
-            self._create(providers, provider_options)
+            self._create(*self._chosen(providers, provider_options))
         except (ValueError, RuntimeError) as error:
             if not self._fallback or self._options._config_entries.get("session.strict_providers") == "1":
                 raise
@@ -145,6 +140,15 @@ class InferenceSession(AsyncRuns):
         for tell in observers_for("onnxplug_placed"):
             tell(session=self, placement=self.placement())
 
+    def _chosen(self, providers: Any, provider_options: Any) -> tuple[Any, Any]:
+        """The arguments of a session or of ``set_providers``, and where they name no provider, those that the options have."""
+        if not self._options.has_providers():
+            return providers, provider_options
+        if providers or (providers is not None and provider_options):
+            warnings.warn(_TWICE, stacklevel=3)
+            return providers, provider_options
+        return self._options._providers or self._by_policy(), None
+
     def _by_policy(self) -> list[tuple[str, dict[str, str]]]:
         from onnxplug.session.pipeline import load
         from onnxplug.session.policy import by_policy, described
@@ -209,7 +213,7 @@ class InferenceSession(AsyncRuns):
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Make the session anew on other providers; what fails is raised, and the session stays as it was."""
-        self._create(providers, provider_options)
+        self._create(*self._chosen(providers, provider_options))
 
     def _reset_session(self, providers: Any, provider_options: Any) -> None:
         """The name under which programs make onnxruntime's session anew, some with other options."""

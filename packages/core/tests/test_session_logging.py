@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from core_graphs import plain_program
+from onnx import TensorProto, helper, parser
 
 import onnxplug
 from onnxplug.session import logging as session_logging
@@ -136,3 +137,40 @@ def test_default_severity_is_checked(ort: Any) -> None:
     with pytest.raises(TypeError):
         ort.set_default_logger_severity("2")
     ort.set_default_logger_severity(2)
+
+
+ADD = "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }"
+UNUSED = """g (float[2] x, bool b) => (float[2] y) <float[2] u = {1, 2}> {
+    c = Constant <value_floats = [1.0]> ()
+    y = If (b) <then_branch = t () => (float[2] p) <float[2] v = {1, 2}> { p = Neg(x) },
+                else_branch = e () => (float[2] q) { q = Sin(x) }>
+}"""
+TWICE = (
+    "g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { w = Constant <value_floats = [3.0, 4.0]> () y = Add(x, w) }"
+)
+REMOVED = "Removing initializer '{}'. It is not used by any node and should be removed from the model."
+OVERRIDABLE = "Initializer w appears in graph inputs and will not be treated as constant value/weight. This may prevent some of the graph"
+
+
+@pytest.mark.parametrize(
+    ("text", "ir", "also_inputs", "remarks"),
+    [
+        (ADD, 8, [], []),
+        (ADD, 8, ["w"], [OVERRIDABLE]),
+        (ADD, 3, ["w"], []),
+        (UNUSED, 8, [], [REMOVED.format(name) for name in "ucv"]),
+        (TWICE, 8, [], ["Duplicate initializer (dense, sparse or ConstantNode): 'w' the model will use the latest"]),
+    ],
+)
+def test_remarks_on_constants(
+    ort: Any, text: str, ir: int, also_inputs: list[str], remarks: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = parser.parse_model(f'<ir_version: {ir}, opset_import: ["": 17]> {text}')
+    made.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in also_inputs)
+    ort.set_default_logger_severity(2)
+    with plain_program():
+        ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    told = capfd.readouterr().err
+    assert all(told.count(remark) == 1 for remark in remarks)
+    if ort is onnxplug or text is not TWICE:  # which onnxruntime takes for an input of the graph
+        assert told.count("[W:") == len(remarks)

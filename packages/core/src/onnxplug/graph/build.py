@@ -22,7 +22,16 @@ from onnxplug.graph.check import (
     check_outputs,
     invalid_node,
 )
-from onnxplug.graph.constants import earlier_constant, fill_constant, sparse_outputs, value_attributes
+from onnxplug.graph.constants import (
+    DUPLICATE,
+    OVERRIDABLE,
+    UNREAD,
+    earlier_constant,
+    fill_constant,
+    sparse_outputs,
+    unread,
+    value_attributes,
+)
 from onnxplug.graph.counters import declares_rows, reshape_counters
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.protos import GRAPH, GRAPHS, attribute_value, declared_type, utf8_name
@@ -37,7 +46,6 @@ GRADIENT_BODY = "body"
 """Name of the nested graph that a Gradient node is given: the tensor y it names as a function of xs and zs."""
 _UNCHECKED = frozenset({("LayerNormalization", 1), ("SimplifiedLayerNormalization", 1)})
 """onnxruntime's operators in ONNX's domain, whose schemas allow attributes that nobody reads; models have ``epsion``."""
-_LATEST = "the model will use the latest encountered one. Please, fix your model."
 
 
 def build_graph(model: Model, schemas: Schemas, replaced: Mapping[str, np.ndarray] | None = None) -> Graph:
@@ -90,7 +98,9 @@ class Builder:
             value = scope[output.name]
             value.type = value.type or declared_type(output.type)
             graph.outputs.append(value)
+        held = list(graph.initializers)
         arrange(graph)
+        graph.remarks += map(UNREAD.format, unread(graph, held))
         if graph.parent is None:
             graph.sparse_outputs = tuple(sparse_outputs(graph, {t.values.name for t in proto.sparse_initializer}))
 
@@ -168,7 +178,7 @@ class Builder:
         latest = {tensor.name: tensor for tensor in proto.initializer}
         if len(latest) < len(proto.initializer):
             twice = [name for name, count in Counter(t.name for t in proto.initializer).items() if count > 1]
-            graph.remarks += [f"Duplicate initializer '{name}': {_LATEST}" for name in twice]
+            graph.remarks += [DUPLICATE.format(name) for name in twice]
             for tensor in proto.initializer:
                 check_initializer(tensor.name, _type_of(tensor), _type_of(latest[tensor.name]))
         for tensor in latest.values():
@@ -227,6 +237,7 @@ class Builder:
             if self._overridable and graph.parent is None:
                 value.default = array() if callable(array) else array
                 value.type = value.type or type_
+                graph.remarks.append(OVERRIDABLE.format(name))
                 return
             graph.inputs = [v for v in graph.inputs if v is not value]
         value.type = type_
@@ -254,7 +265,8 @@ class Builder:
                     if earlier is None:
                         made = self.node(graph, node, scope, prefix)
                         fill_constant(graph, scope[name], made, self._overridable and graph.parent is None)
-                    graph.remarks.append(f"Duplicate Constant '{name}': {_LATEST}")
+                    if scope[name] not in graph.inputs:
+                        graph.remarks.append(DUPLICATE.format(name))
                     continue
                 own.add(name)
                 proto = declared.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,18 @@ from onnxplug.graph.check import check_initializer
 from onnxplug.graph.ir import Graph, Node
 from onnxplug.graph.value import Value
 from onnxplug.load.model import normal_domain
+
+DUPLICATE = (
+    "Duplicate initializer (dense, sparse or ConstantNode): '{}' the model will use the latest encountered initializer. "
+    "Please, fix your model."
+)
+OVERRIDABLE = (
+    "Initializer {} appears in graph inputs and will not be treated as constant value/weight. This may prevent some of the graph "
+    "optimizations, like const folding. Move it out of graph inputs if there is no need to override it, by either re-generating the "
+    "model with latest exporter/converter or with the tool onnxruntime/tools/python/remove_initializer_from_input.py."
+)
+UNREAD = "Removing initializer '{}'. It is not used by any node and should be removed from the model."
+"""onnxruntime's remarks on a model's constants, with their names."""
 
 
 def earlier_constant(name: str, node: Any, nodes: Sequence[Any]) -> Any:
@@ -33,6 +45,7 @@ def fill_constant(graph: Graph, value: Value, node: Node, overridable: bool) -> 
     value.type = value.type or type_
     if overridable and value in graph.inputs:
         value.default = array
+        graph.remarks.append(OVERRIDABLE.format(value.name))
         return
     graph.inputs = [v for v in graph.inputs if v is not value]
     value.hold(array)
@@ -60,6 +73,14 @@ def sparse_outputs(graph: Graph, initializers: Collection[str]) -> Iterator[str]
                 yield value.name
         elif (made_by.op_type, made_by.domain) == ("Constant", "") and "sparse_value" in made_by.attributes:
             yield value.name
+
+
+def unread(graph: Graph, initializers: Iterable[str]) -> Iterator[str]:
+    """Names of the constants that nothing reads: ``initializers`` that the graph has dropped, and what Constants give."""
+    yield from (name for name in initializers if name not in graph.initializers)
+    for node in graph.nodes:
+        if node.op_type == "Constant" and not node.domain:
+            yield from (v.name for v in node.outputs if v is not None and not v.consumers and v not in graph.outputs)
 
 
 def constant_of(value: Value) -> np.ndarray:

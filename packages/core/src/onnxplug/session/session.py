@@ -51,7 +51,7 @@ class InferenceSession(AsyncRuns):
             int(kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"))
         )
         self._configure(kwargs)
-        self._fallback = bool(kwargs.get("enable_fallback", 1))
+        self._fallback = int(kwargs.get("enable_fallback", 1)) == 1
         environment.requested_threads(self._options)  # refused before a fallback could be tried
         check_entries(self._options)
         self._begin()

@@ -57,6 +57,7 @@ def test_a_limit_on_memory_is_an_error_that_names_it() -> None:
         ({"cache_dir": os.path.join(__file__, "cache")}, '"cache_dir": .* is no folder'),
         ({"cache_dir": "a\0b"}, '"cache_dir": .* is no folder'),
         ({"platform": "99"}, "no OpenCL device has .*platform='99'"),
+        ({"platform": "²"}, "no OpenCL device has .*platform='²'"),
         ({"memory": "1"}, 'Unknown provider option: "memory"'),
     ],
 )
@@ -200,7 +201,9 @@ def test_a_run_beyond_the_limit_leaves_the_session_usable() -> None:
 def test_memory_beyond_the_limit_in_a_run_names_the_node_and_the_option() -> None:
     """What a run makes beside its plan: the weights of a product, in tiles."""
     model = one_node("MatMul", {"a": X.reshape(4, 250), "b": np.ones((250, 1000), np.float32)}, constants=("b",))
-    session = ort.InferenceSession(model, providers=[(PROVIDER, {"device_mem_limit": "200000"})])
+    session = ort.InferenceSession(
+        model, providers=[(PROVIDER, {"device_mem_limit": "200000", "kernel_shape": "register"})]
+    )
     with pytest.raises(Exception, match=r"MatMul_0.* of device_mem_limit=200000 in use"):
         session.run(None, {"a": X.reshape(4, 250)})
 
@@ -309,6 +312,14 @@ first.run_with_iobinding(binding)
 (made,) = binding.get_outputs()
 (back,) = second.run_with_ort_values(None, {"x": made})
 np.testing.assert_array_equal(back.numpy(), x)
+binding.bind_output("y0", "opencl", 1)
+first.run_with_iobinding(binding)
+(beside,) = binding.get_outputs()
+assert beside.__dlpack_device__() == (4, 1), beside
+np.testing.assert_array_equal(beside.numpy(), -x)
+binding.bind_output("y0", "opencl", 7)  # which nobody offers
+first.run_with_iobinding(binding)
+assert binding.get_outputs()[0].device_name() == "cpu"
 """
 
 

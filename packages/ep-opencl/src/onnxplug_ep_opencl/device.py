@@ -99,7 +99,7 @@ def _fits(device: Any, options: OpenCLOptions) -> bool:
 
         named = options.platform.lower() in f"{device.platform.name} {device.platform.version}".lower()
         numbers = [n for n, p in enumerate(cl.get_platforms()) if p == device.platform]
-        if not (int(options.platform) in numbers if options.platform.isdigit() else named):
+        if not (int(options.platform) in numbers if options.platform.isdecimal() else named):
             return False
     return options.device.lower() in device.name.lower()
 

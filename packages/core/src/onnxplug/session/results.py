@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxplug.contract.errors import InvalidArgument
+from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug.contract.memory import HOST
 from onnxplug.contract.types import OptionalType, TensorType, ValueType, element_of
 from onnxplug.run import DeviceArray
+from onnxplug.run.memory import DeviceMemory, device_memory
 from onnxplug.session.arrays import element_dtype, host_memory, shape_tuple
 from onnxplug.session.comparison import check_shape
 from onnxplug.session.device import OrtDevice
@@ -27,12 +29,22 @@ def deliver(engine: Engine, binding: OutputBinding, result: Any) -> OrtValue:
     if binding.value is not None:
         _fill(binding.value, result, binding.name, engine.type_of(binding.name))
         return binding.value
-    memory = engine.built.runtime.memories.find(binding.device.kind, binding.device.device_id())
+    memory = _memory(engine, binding.device)
+    if isinstance(result, DeviceArray) and (memory is None or memory.device != result.device):
+        result = result.to_host()
     if memory is not None and memory.device != HOST and isinstance(result, np.ndarray):
         result = memory.upload(result)
-    elif isinstance(result, DeviceArray) and (memory is None or memory.device != result.device):
-        result = result.to_host()
     return value(engine, binding.name, result)
+
+
+def _memory(engine: Engine, device: OrtDevice) -> DeviceMemory | None:
+    """Memory of a device of the session, or of another one of the same kind; None where there is none."""
+    memories, kind, number = engine.built.runtime.memories, device.kind, device.device_id()
+    found = memories.find(kind, number)
+    if found is None and any(space.device.kind == kind for space in memories):
+        with suppress(LookupError, Fail, RuntimeError):  # no such device, or none that can be used
+            found = device_memory(kind, number)
+    return found
 
 
 def empty(engine: Engine, shape: Sequence[int], element_type: Any, kind: str, id_: int, vendor_id: int) -> OrtValue:

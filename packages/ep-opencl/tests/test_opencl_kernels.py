@@ -74,6 +74,16 @@ def test_positions_of_extremes_among_equals(largest: bool, last: int, form: str)
     assert np.isnan(x[2, got[2, 1], 1])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize(("shape", "size"), [((2, 7, 3, 5), 3), ((1, 4, 6), 4), ((2, 3, 2), 9)])
+def test_responses_divided_by_those_of_neighbouring_channels(shape: tuple[int, ...], size: int, dtype: Any) -> None:
+    feeds = {"x": rng.standard_normal(shape).astype(dtype)}
+    attributes = {"size": size, "alpha": 0.5, "beta": 0.7, "bias": 1.5}
+    (got,) = run(one_node("LRN", feeds, **attributes), feeds)
+    want = reference("LRN", {"x": feeds["x"].astype(np.float64)}, **attributes)
+    np.testing.assert_allclose(got, want, rtol=8 * np.finfo(dtype).eps)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("axis", "p"), [(0, 1), (1, 2), (-1, 2), (-1, 1)])
 def test_lines_divided_by_their_norms(axis: int, p: int, form: str) -> None:

@@ -39,6 +39,7 @@ LARGEST = 1 << 21
 _BETTER = 0.7
 """Another job of the same form is kept in place of the last one if it costs less than this part of it: reading operands takes time."""
 _OF_CUDA = {"attention.joined", "pool.pooling"}
+"""Generators that only the provider for CUDA uses; ``test_cuda_races`` has them run."""
 _LOOPS = 8
 """Lines before a line among which an equal one counts as the same, unrolled."""
 _TYPES = frozenset(OF_ELEMENT.values())

@@ -211,7 +211,17 @@ def every_kind() -> list[Node]:
                 Node("SkipLayerNormalization", 1, [x, x, scale, scale, scale], {}, (True,) * 4, MS),
                 Node("SkipSimplifiedLayerNormalization", 1, [x, x, scale], {}, (True,), MS),
             ]
-    nodes += [rotary(dtype, (2, 9, 48), "each", interleaved=n) for dtype in ("float32", "float16") for n in (0, 1)]
+    for domain in ("", MS):
+        nodes += [
+            rotary(dtype, (2, 9, 48), "each", interleaved=n, domain=domain)
+            for dtype in ("float32", "float16")
+            for n in (0, 1)
+        ]
+        nodes.append(
+            Node("SimplifiedLayerNormalization", 1, [draw(rng, (4, 200)), draw(rng, (200,))], {}, (True,), domain)
+        )
+    channels = [draw(rng, (2, 6, 9, 9)), draw(rng, (6,)), draw(rng, (6,))]
+    nodes += [Node("InstanceNormalization", 22, channels), Node("GroupNormalization", 21, channels, {"num_groups": 3})]
     nodes.append(embed("float16", np.int64, segments=True, mask=True, places="each", outputs=(True,) * 3))
     for dtype in (np.int32, np.int64, np.uint8, np.bool_):
         nodes.append(Node("ReduceMax", 20, [draw(rng, (6, 70, 3), dtype), np.array([1])], {}, hosted=(1,)))

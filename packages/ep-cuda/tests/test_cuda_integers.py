@@ -290,12 +290,24 @@ def every_quantized() -> list[Node]:
     ]
     nodes += [
         Node("ConvInteger", 10, [x, w, zero, signed]),
-        Node("QLinearConv", 10, [x, one, zero, w, one, signed, one, zero, np.zeros(70, np.int32)]),
+        *(
+            Node(
+                "QLinearConv", version, [x, one, zero, w, one, signed, one, zero, np.zeros(70, np.int32)], domain=domain
+            )
+            for domain, version in (("", 10), (MS, 1))
+        ),
         Node("QLinearMatMul", 21, [a, one, zero, b, one, signed, one, zero]),
         Node("MatMulIntegerToFloat", 1, [a, b, one, one, zero, signed, draw(rng, (70,))], domain=MS),
         Node("DynamicQuantizeLinear", 11, [draw(rng, (50,))], {}, (True,) * 3),
-        Node("QuantizeLinear", 21, [draw(rng, (4, 6)), one, zero]),
-        Node("DequantizeLinear", 21, [a, one, zero]),
+        Node("DynamicQuantizeMatMul", 1, [draw(rng, (70, 64)), b, one, signed], domain=MS),
+        *(
+            made
+            for domain, version in (("", 21), (MS, 1))
+            for made in (
+                Node("QuantizeLinear", version, [draw(rng, (4, 6)), one, zero], domain=domain),
+                Node("DequantizeLinear", version, [a, one, zero], domain=domain),
+            )
+        ),
         *qlinear(),
     ]
     for bits in (2, 4, 8):

@@ -376,6 +376,7 @@ def every_written() -> list[Node]:
             for t, apart in ((np.float16, True), (np.int32, join == "none"))
         ]
         nodes += [scatter_nd(join, (6, 5, 9), depth, 4, np.float32) for depth in (1, 2)]
+    nodes.append(Node("Scatter", 9, scatter("none", 0, (5, 4), (2, 3), np.float32).inputs))
     for centred in (0, 1):
         nodes += [Suppression.of(boxes(1, 2, 9, centred), 3, 0.5, least, centred) for least in (None, 0.2)]
     for mode in ("linear", "nearest", "cubic"):

@@ -105,6 +105,7 @@ def claimable() -> tuple[tuple[OpKernel, int, int, Mapping[str, frozenset[str]]]
 def _spans(entry: OpKernel) -> Iterator[tuple[int, int, Mapping[str, frozenset[str]]]]:
     """The entry's versions, cut where the schema's types change: (first, last, types)."""
     found: list[tuple[int, int, Mapping[str, frozenset[str]]]] = []
+    refused = {name for name, elements in entry.types.items() if not elements}  # operands that a node may not have
     for version, allowed in _schemas(entry.domain, entry.op_type, entry.since, entry.until):
         named = {name: type_strings(elements) for name, elements in entry.types.items()}
         held = WRITTEN_TYPES if (entry.domain, entry.op_type) in ALONE else DEVICE_TYPES
@@ -112,7 +113,7 @@ def _spans(entry: OpKernel) -> Iterator[tuple[int, int, Mapping[str, frozenset[s
             name: (strings & named[name] if name in named else strings) & held
             for name, strings in {**named, **allowed}.items()
         }
-        if not all(types.values()):
+        if not all(types[name] for name in types.keys() - refused):
             continue
         if found and found[-1][2] == types and _adjacent(entry, found[-1][1], version):
             found[-1] = (found[-1][0], version, types)

@@ -8,9 +8,10 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
-from nvrtc_compile import ptx
+from nvrtc_compile import ARCHITECTURES, assembled, ptx
 
 import onnxplug_kernel_text
 from onnxplug_kernel_text import (
@@ -191,9 +192,12 @@ def test_every_kernel_that_cuda_can_run_is_here() -> None:
     assert {name for name, made in kernels().items() if made not in tried} == CALLED
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_text_compiles(name: str) -> None:
-    assert b"k" in ptx(PRELUDE + TEXTS[name](), "80")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_texts_compile_without_spills(architecture: str, tmp_path: Path) -> None:
+    kernels = {f"k{n}": made for n, made in enumerate(TEXTS.values())}
+    text = "\n".join(made.func(name, *made.args[1:], **made.keywords) for name, made in kernels.items())
+    found = assembled(ptx(PRELUDE + text, architecture), architecture, tmp_path)
+    assert found.keys() >= kernels.keys() and {spilt for spilt, _ in found.values()} == {0}
 
 
 def test_sums_are_rounded_one_by_one_where_the_text_says_so() -> None:

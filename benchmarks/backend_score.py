@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 CPU = "CPUExecutionProvider"
-OPTIONS: Mapping[str, Mapping[str, object]] = {"CUDAExecutionProvider": {"use_tf32": 0}}
-"""Of providers whose defaults round more than the tolerances of the data allow."""
+OPTIONS: Mapping[str, Mapping[str, object]] = {
+    "CUDAExecutionProvider": {"use_tf32": 0, "cudnn_conv_algo_search": "HEURISTIC"}
+}
+"""Of providers whose defaults round more than the tolerances of the data allow, or search long for what is fast."""
 DATA = Path(__file__).parent.parent / "tests" / "test_backend_data.py"
 
 

@@ -23,6 +23,8 @@ from test_cuda_integers import equal, every_quantized
 from test_cuda_qdq import BODIES as QDQ
 from test_cuda_qdq import assert_neighbours, numbers
 from test_cuda_qdq import model as quantized
+from test_cuda_weights import model as dequantized
+from test_cuda_weights import rows_of
 from test_cuda_written import Counted, every_written
 
 import onnxplug
@@ -386,6 +388,21 @@ def on_device(node: Node) -> list[np.ndarray | None]:
     inputs = [None if x is None else cupy.asarray(x) for x in node.inputs]
     BoundJob(job)(*inputs, *outputs, cupy.empty(job.workspace, cupy.uint8))
     return [None if y is None else cupy.asnumpy(y) for y in outputs]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("kind", ["int4", "uint2"])
+def test_products_by_dequantized_weights(kind: str, dtype: str) -> None:
+    made = dequantized(kind, (5, 9), axis=0, block_size=16, dtype=dtype)
+    data = made.SerializeToString()
+    opened = onnxplug.InferenceSession(data, providers=[(CUDA, {"use_tf32": 0})])
+    assert set(opened.placement().values()) == {CUDA}
+    reference = onnxplug.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for count in (1, 40):
+        x = rows_of(made, count)
+        (got,), (right,) = (s.run(None, {"x": x}) for s in (opened, reference))
+        exact, unit = right.astype(np.float64), {"float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6}[dtype]
+        np.testing.assert_allclose(got.astype(np.float64), exact, rtol=0, atol=unit * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("options", [{}, {"enable_cudnn": 0}, {"cudnn_conv_algo_search": "HEURISTIC"}], ids=str)

@@ -1,5 +1,6 @@
-"""What the provider claims: convolutions with what follows them, written-out attention, float products between quantized tensors and
-chains of element-wise operators as regions, and every node its registry has a kernel for, but those that only compute shapes."""
+"""What the provider claims: convolutions with what follows them, written-out attention, float products between quantized tensors or by
+weights of few bits, and chains of element-wise operators as regions, and every node its registry has a kernel for, but those that only
+compute shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from onnxplug_ep_cuda.codegen.chains import FUSED, chains
 from onnxplug_ep_cuda.conv import groups
 from onnxplug_ep_cuda.refusals import refusal
 from onnxplug_ep_cuda.registry import HOST_RESULTS
-from onnxplug_kernel_text.nodes import pattern, qdq
+from onnxplug_kernel_text.nodes import pattern, qdq, weights
 
 ON_HOST = "computes a shape: a few numbers that the host needs are not sent to the GPU and back"
 
@@ -34,6 +35,10 @@ def capability(graph: GraphView, kernels: KernelLookup, *, cudnn: bool) -> Itera
     for nodes in quantized:
         yield Claim(nodes, fused=qdq.FUSED)
     inside |= {id(node) for nodes in quantized for node in nodes}
+    packed = [p.nodes for p in weights.patterns(graph, lambda node: id(node) in inside or elsewhere(node))]
+    for nodes in packed:
+        yield Claim(nodes, fused=weights.FUSED)
+    inside |= {id(node) for nodes in packed for node in nodes}
     for group in chains(graph, lambda node: id(node) in inside or elsewhere(node)):
         yield Claim(group, fused=FUSED)
     for node in graph.nodes:  # again those of regions, which may be refused

@@ -31,7 +31,7 @@ from onnxplug_ep_cuda import memory
 from onnxplug_ep_cuda.blas import Blas, workspace_size
 from onnxplug_ep_cuda.capability import capability
 from onnxplug_ep_cuda.codegen.bound import attend
-from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region
+from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_region, weights_region
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
@@ -44,6 +44,7 @@ from onnxplug_ep_cuda.registry import registry
 from onnxplug_ep_cuda.transfer import CUDATransfer
 from onnxplug_kernel_text.nodes.pattern import FUSED as ATTENTION
 from onnxplug_kernel_text.nodes.qdq import FUSED as QUANTIZED
+from onnxplug_kernel_text.nodes.weights import FUSED as WEIGHTS
 
 if TYPE_CHECKING:
     from onnxplug_ep_cuda.dnn.session import DnnSession
@@ -156,6 +157,8 @@ class CUDAProvider(ExecutionProvider):
             return attention_region(region, self.queue, self._attend)
         if region.name.startswith(QUANTIZED):
             return quantized_region(region, self.queue)
+        if region.name.startswith(WEIGHTS):
+            return weights_region(region, self.queue)
         if not region.name.startswith(CONVOLUTION):
             return Chain(region, self.queue)
         from onnxplug_ep_cuda.conv.region import ConvRegion

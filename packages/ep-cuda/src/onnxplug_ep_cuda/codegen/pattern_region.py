@@ -1,4 +1,5 @@
-"""Regions of a pattern of nodes with one result, on the device: attention written out, float products between quantized tensors."""
+"""Regions of a pattern of nodes with one result, on the device: attention written out, float products between quantized tensors and by
+weights of few bits."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Into, Region, RunContext, TensorSpec
 from onnxplug_ep_cuda.codegen.bound import BoundJob
+from onnxplug_ep_cuda.codegen.launch import Job
 from onnxplug_ep_cuda.queue import Queue
-from onnxplug_kernel_text.nodes import qdq
+from onnxplug_kernel_text.nodes import qdq, weights
 from onnxplug_kernel_text.nodes.attention import Attend
 from onnxplug_kernel_text.nodes.pattern import described, patterns
 
@@ -84,10 +86,24 @@ def quantized_region(region: Region, queue: Queue) -> PatternRegion:
     """A float product or convolution between quantized tensors."""
     (found,) = qdq.patterns(region.graph, lambda node: False)
     constants = {v.name: v.constant for v in found.values if v is not None and v.constant is not None}
+    names = [None if v is None else v.name for v in (*found.values, found.y)]
+    return PatternRegion(
+        region, queue, constants, found.y.name,
+        lambda specs, numbers: _launched(qdq.lowered(found, specs), names, numbers),
+    )  # fmt: skip
 
-    def make(specs: Mapping[str, TensorSpec], numbers: Mapping[str, int]) -> Into:
-        job = BoundJob(qdq.lowered(found, specs))
-        order = [None if v is None else numbers[v.name] for v in (*found.values, found.y)]
-        return Into(lambda *operands: job(*(None if n is None else operands[n] for n in order)))
 
-    return PatternRegion(region, queue, constants, found.y.name, make)
+def weights_region(region: Region, queue: Queue) -> PatternRegion:
+    """A product by weights of few bits."""
+    (found,) = weights.patterns(region.graph, lambda node: False)
+    names = [found.x.name, *found.constants, found.y.name]
+    return PatternRegion(
+        region, queue, found.constants, found.y.name,
+        lambda specs, numbers: _launched(weights.lowered(found, specs), names, numbers),
+    )  # fmt: skip
+
+
+def _launched(job: Job, names: Sequence[str | None], numbers: Mapping[str, int]) -> Into:
+    """A job without scratch memory whose operands have these names."""
+    bound, order = BoundJob(job), [None if name is None else numbers[name] for name in names]
+    return Into(lambda *operands: bound(*(None if n is None else operands[n] for n in order)))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from driverless import cublas
 from nvrtc_compile import MISSING, _is_there
-from test_cuda_driverless import ROOT, TESTS, UNRECORDED, names, operator, others, run, troubles
+from test_cuda_driverless import LIBRARIES, ROOT, TESTS, UNRECORDED, names, operator, others, run, troubles
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="capability: CuPy (cupy is not installed)"),
@@ -48,9 +48,27 @@ def test_a_first_look_at_a_gpu_shows_the_right_numbers(tmp_path: Path, monkeypat
     assert troubles(rows) == {} and all(row["others"] == [] for row in rows.values())
 
 
+def test_what_is_measured_on_a_gpu_runs_on_small_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    parts = importlib.import_module("gpu_parts").PARTS
+    items = [f"part {name} {item}" for name in ("zoo", "speed") for item in parts[name].items() if "onnx's" not in item]
+    rows = run(tmp_path, items, "simulated")
+    assert len(rows) > 20 and troubles(rows) == {}
+
+
 def test_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
     rows = run(tmp_path, [f"node {name}" for name in names()], "simulated")
     assert troubles(rows) == {}
+
+
+def test_every_operator_of_onnxruntimes_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    """Those that ONNX does not define, in every type."""
+    pytest.importorskip("onnxplug_testkit", reason="capability: onnxplug-testkit")
+    from driverless.structures import examples
+
+    chosen = [name for name in examples() if name.split()[0] not in LIBRARIES]
+    rows = run(tmp_path, [f"contrib {name}" for name in chosen], "simulated")
+    assert troubles(rows) == {} and {name: row["others"] for name, row in rows.items() if row["others"]} == {}
 
 
 def test_recordings_of_every_operator_compute_what_the_cpu_provider_does(tmp_path: Path) -> None:

@@ -3,12 +3,16 @@ ITEMS a list in JSON.
 
 A line of JSON for each item: what went wrong, the operators that another provider ran, results whose type or shape, and on a device that
 is simulated whose numbers, are not the CPU provider's. Items: "smoke NAME" of ``benchmarks/gpu_smoke.py``, "node CELL" of the operator
-tests, "recorded CELL" the same with CUDA graphs, "typed CELL" the same as a node, and from there on no kernel is compiled, "handles NAME"
-what becomes of a recording of a smoke test's model, "columns NAME" a smoke test with cuDNN, which has no plan.
+tests, "recorded CELL" the same with CUDA graphs, "typed CELL" the same as a node, and from there on no kernel is compiled, "contrib NAME"
+one of ``driverless.structures``, "captured NAME" the same with CUDA graphs, "part PART ITEM" an item of ``benchmarks/gpu_parts.py`` over
+small architectures, "handles NAME" what becomes of a recording of a smoke test's model, "columns NAME" a smoke test with cuDNN, which
+has no plan.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
 import gc
 import importlib
 import json
@@ -126,6 +130,27 @@ def node(driver: calls.Driver, name: str, *, recorded: bool = False) -> Row:
     return row | found | {"recorded": driver.calls["streamBeginCapture"] > 0}
 
 
+def contrib(driver: calls.Driver, name: str, *, recorded: bool = False) -> Row:
+    """A node of an operator that ONNX does not define."""
+    from driverless.structures import examples, feeds, recordable
+
+    target = examples()[name]
+    if not recorded:
+        return compared(driver, target.model().SerializeToString(), feeds(target), 1, use_tf32=0)
+    made, given = recordable(target)
+    return compared(driver, made.SerializeToString(), given, 3, use_tf32=0, enable_cuda_graph=1)
+
+
+def part(driver: calls.Driver, name: str) -> Row:
+    """What is measured on a GPU, of small models."""
+    tool, models = importlib.import_module("gpu_parts"), importlib.import_module("gpu_models")
+    tool.ARCHITECTURES = {each: functools.partial(models.small, each) for each in models.ARCHITECTURES}
+    driver.broken.clear()
+    kind, _, item = name.partition(" ")
+    row: Row = tool.PARTS[kind].measure(item, argparse.Namespace(seconds=0.0, search="HEURISTIC"))
+    return {**row, "broken": list(driver.broken)}
+
+
 def typed(driver: calls.Driver, name: str) -> Row:
     """``node`` whose kernels are not compiled."""
     calls.uncompiled(driver)
@@ -206,8 +231,8 @@ def columns(driver: calls.Driver, name: str) -> Row:
 
 
 KINDS: dict[str, Callable[[calls.Driver, str], Row]] = {
-    "smoke": smoke, "handles": handles, "columns": columns, "node": node, "typed": typed,
-    "recorded": lambda driver, name: node(driver, name, recorded=True),
+    "smoke": smoke, "handles": handles, "columns": columns, "contrib": contrib, "node": node, "part": part,
+    "typed": typed, "recorded": functools.partial(node, recorded=True), "captured": functools.partial(contrib, recorded=True),
 }  # fmt: skip
 
 

@@ -61,14 +61,31 @@ def test_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> N
     assert troubles(rows) == {}
 
 
-def test_every_operator_of_onnxruntimes_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
-    """Those that ONNX does not define, in every type."""
+LOUD = frozenset({"SparseAttention own_sparseattention_1_scale (float) (int32)"})
+"""Scores of tens, whose roundings the exponential multiplies."""
+READ = frozenset({"AttnLSTM", "DynamicQuantizeLSTM", "GroupQueryAttention", "QLinearConv", "RemovePadding"})
+"""Operators some of whose forms read lengths, sums or zero points on the host."""
+
+
+def contrib() -> list[str]:
+    """Nodes of operators that ONNX does not define, in every type."""
     pytest.importorskip("onnxplug_testkit", reason="capability: onnxplug-testkit")
     from driverless.structures import examples
 
-    chosen = [name for name in examples() if name.split()[0] not in LIBRARIES]
-    rows = run(tmp_path, [f"contrib {name}" for name in chosen], "simulated")
-    assert troubles(rows) == {} and {name: row["others"] for name, row in rows.items() if row["others"]} == {}
+    return [name for name in examples() if name.split()[0] not in LIBRARIES and name not in LOUD]
+
+
+def test_every_operator_of_onnxruntimes_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"contrib {name}" for name in contrib()], "simulated")
+    assert len(rows) > 600 and troubles(rows) == {}
+    assert {name: row["others"] for name, row in rows.items() if row["others"]} == {}
+
+
+def test_recordings_of_onnxruntimes_operators_compute_what_the_cpu_provider_does(tmp_path: Path) -> None:
+    rows = run(tmp_path, [f"captured {name}" for name in contrib()], "simulated")
+    found = troubles(rows)
+    assert {name: said for name, said in found.items() if name.split()[0] not in READ} == {}
+    assert all("cannot be recorded" in said[-1] for said in found.values())
 
 
 def test_recordings_of_every_operator_compute_what_the_cpu_provider_does(tmp_path: Path) -> None:

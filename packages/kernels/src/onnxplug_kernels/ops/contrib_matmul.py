@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.quantize import dynamic_quantize_linear
 from onnxplug_kernels.ops.quantized_matmul import matmul_integer
@@ -13,14 +15,14 @@ from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
 MS = "com.microsoft"
 
 
-@op("MatMulNBits", 1, domain=MS)
+@op("MatMulNBits", 1, domain=MS, host_inputs=(4,))
 def matmul_nbits(
     xp: Any,
     a: Any,
     b: Any,
     scales: Any,
     zero_points: Any = None,
-    g_idx: Any = None,
+    g_idx: np.ndarray | None = None,
     bias: Any = None,
     *,
     K: int,
@@ -46,7 +48,7 @@ def nbits_weights(
     b: Any,
     scales: Any,
     zero_points: Any,
-    g_idx: Any = None,
+    g_idx: np.ndarray | None = None,
     *,
     columns: int,
     depth: int,
@@ -57,7 +59,7 @@ def nbits_weights(
     column.
 
     Zero points are packed like the weights, each column from a new byte, or floats; by default 2 ** (bits - 1).
-    ``g_idx`` gives each row its block where blocks are not runs of rows.
+    ``g_idx``, on the host, gives each row its block where blocks are not runs of rows.
     """
     if bits not in (2, 4, 8):
         raise ValueError(f"bits is {bits}; it must be 2, 4 or 8")
@@ -71,18 +73,19 @@ def nbits_weights(
         zero = xp.astype(unpacked(xp, packed, bits)[:, :blocks], scale.dtype)
     else:
         zero = xp.reshape(widen(xp, zero_points), (columns, blocks))
-    block = xp.arange(depth, dtype=xp.int64) // block_size if g_idx is None else _blocks(xp, g_idx[:depth], blocks)
+    block = (
+        xp.arange(depth, dtype=xp.int64) // block_size if g_idx is None else xp.asarray(_blocks(g_idx[:depth], blocks))
+    )
     return (xp.astype(quantized, scale.dtype) - xp.take(zero, block, axis=1)) * xp.take(scale, block, axis=1)
 
 
-def _blocks(xp: Any, g_idx: Any, blocks: int) -> Any:
+def _blocks(g_idx: np.ndarray, blocks: int) -> np.ndarray:
     """Each row's block as int64. Refusal for one that is none: a negative number does not count from the end."""
-    block = xp.astype(g_idx, xp.int64)
-    odd = (block < 0) | (block >= blocks)
-    if bool(xp.any(odd)):
-        at = int(xp.argmax(xp.astype(odd, xp.int8)))
+    block = g_idx.astype(np.int64)
+    odd = np.flatnonzero((block < 0) | (block >= blocks))
+    if len(odd):
         raise Refusal(
-            f"group_index value at index {at} is {int(block[at])}, which is out of valid range [0, {blocks})",
+            f"group_index value at index {odd[0]} is {block[odd[0]]}, which is out of valid range [0, {blocks})",
             INVALID_ARGUMENT,
         )
     return block

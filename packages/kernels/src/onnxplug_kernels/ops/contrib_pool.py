@@ -51,8 +51,8 @@ def max_pool_with_mask(
     seen = xp.take(xp.reshape(mask != 0, (-1,)), places, axis=0)
     if moves.rank > 1:
         seen = seen | (xp.arange(images * size) % size == 0)
-    lowest = xp.asarray(xp.finfo(x.dtype).min, dtype=x.dtype)
-    values = moves.pad(xp, x, float(lowest))
+    least = float(xp.finfo(x.dtype).min)
+    lowest, values = xp.asarray(least, dtype=x.dtype), moves.pad(xp, x, least)
     # Padding has no elements: it neither counts nor ends a run.
     open_ = moves.pad(xp, xp.reshape(seen, x.shape), True)
     best, run = None, None

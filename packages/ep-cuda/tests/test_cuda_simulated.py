@@ -93,7 +93,23 @@ def test_recordings_of_every_operator_compute_what_the_cpu_provider_does(tmp_pat
     assert {n: said for n, said in troubles(rows).items() if operator(n) not in UNRECORDED} == {}
 
 
+MINUTES = pytest.mark.skipif(
+    os.environ.get("ONNXPLUG_OPERATORS", "core") == "core", reason="capability: minutes (ONNXPLUG_OPERATORS=all)"
+)
+
+
+@MINUTES
 def test_every_type_of_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> None:
-    if os.environ.get("ONNXPLUG_OPERATORS", "core") == "core":
-        pytest.skip("capability: minutes (ONNXPLUG_OPERATORS=all)")
     assert troubles(run(tmp_path, [f"node {name}" for name in others()], "simulated")) == {}
+
+
+@MINUTES
+def test_the_backend_data_is_right_and_mostly_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    parts = importlib.import_module("gpu_parts")
+    cases = [
+        name for name in parts.PARTS["score"].items() if not name.startswith(("test_dft", "test_stft", "test_det_"))
+    ]
+    rows = run(tmp_path, [f"part score {name}" for name in cases], "simulated")
+    assert len(rows) > 2000 and troubles(rows) == {}
+    assert sum(row["on_first"] for row in rows.values()) >= parts.LEAST["on_first"]

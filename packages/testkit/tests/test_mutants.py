@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelLookup
+from onnxplug.contract import Claim, Decline, GraphView, Inline, KernelLookup, KernelRegistry
 from onnxplug.plugins import registry
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit import mutants as mutated
@@ -101,6 +103,37 @@ def test_one_that_declines_with_a_reason_survives() -> None:
     choosy.announce()
     for name in ("graph.random_graphs", "graph.edges", "graph.outputs_are_apart", "robust.same_bits"):
         assert judge(choosy, name) is None, name
+
+
+class _InRuns(ReferenceProvider):
+    """Computes between the hooks around a run alone, as one whose stream a run makes current."""
+
+    def __init__(self, options: Any, context: Any) -> None:
+        super().__init__(options, context)
+        self._runs = 0
+
+    def on_run_start(self, options: Any) -> None:
+        self._runs += 1
+
+    def on_run_end(self, options: Any, error: BaseException | None) -> None:
+        self._runs -= 1
+
+    def get_kernel_registry(self) -> KernelRegistry:
+        return KernelRegistry(
+            replace(made, create=lambda node, made=made: functools.partial(self._computed, made.create(node)))
+            for made in super().get_kernel_registry()
+        )
+
+    def _computed(self, kernel: Any, *inputs: Any) -> Any:
+        if not self._runs:
+            raise RuntimeError("nothing is ready outside of a run")
+        return kernel(*inputs)
+
+
+def test_one_that_computes_in_runs_alone_survives() -> None:
+    clean = subject(_InRuns, HOST)
+    clean.announce()
+    assert judge(clean, "kernels.forms_agree", ("Abs",)) is None
 
 
 def test_the_compiling_reference_survives() -> None:

@@ -6,7 +6,7 @@ A session of one node runs the writing form alone, on dense operands and memory 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,23 @@ def check_forms(
             return
         held = [None if value is None else constants.get(value.name) for value in node.inputs]
         bench = _Bench(instance, found, kernel, operands, held, results, rng, agree)
-        bench.views()
-        bench.returning()
-        if isinstance(kernel, Kernel):
-            bench.writing()
+        with _in_a_run(instance):
+            bench.views()
+            bench.returning()
+            if isinstance(kernel, Kernel):
+                bench.writing()
+
+
+@contextlib.contextmanager
+def _in_a_run(instance: Any) -> Iterator[None]:
+    """What surrounds a run: there a provider makes the stream its own on which its kernels and copies are in order."""
+    instance.call("on_run_start", options=None)
+    try:
+        yield
+    except BaseException as error:
+        instance.call("on_run_end", options=None, error=error)
+        raise
+    instance.call("on_run_end", options=None, error=None)
 
 
 class _Bench:

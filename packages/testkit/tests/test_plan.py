@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import onnx
@@ -107,6 +108,13 @@ def test_a_plan_reaches_its_cells(small: Plan) -> None:
 
 def test_names_of_trials_are_unique(small: Plan) -> None:
     assert len({t.id for t in small.trials}) == len(small.trials)
+
+
+@pytest.mark.parametrize("ep", ["cpu", "reference"])
+def test_names_of_trials_can_be_given_to_k(ep: str) -> None:
+    made = plan(resolve(ep), {"Cast", "SequenceAt", "Optional", "ZipMap", "Identity"})
+    for name in (*(t.id for t in made.trials), *(g.id for g in made.groups), *(g.id for g in made.generated)):
+        assert re.fullmatch(r"[\w:+.\-\[\]]+", name), name
 
 
 def test_every_structure_is_tried_in_the_newest_version(small: Plan) -> None:

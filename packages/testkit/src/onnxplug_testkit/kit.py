@@ -19,7 +19,7 @@ from onnxplug_testkit.levels import up_to
 from onnxplug_testkit.models import SILENT
 from onnxplug_testkit.profiles import Profile
 from onnxplug_testkit.subject import Subject
-from onnxplug_testkit.waivers import Waiver
+from onnxplug_testkit.waivers import WAIVED, Waiver
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Kit:
                     "the registry has a kernel for it, get_capability leaves it without a reason",
                 )
         except Exception as error:
-            if trial_test(trial) in self.waivers:
+            if self._expects(trial_test(trial)):
                 self.ledger.waive(cells, trial_test(trial))
             else:
                 self.ledger.broken(
@@ -106,7 +106,7 @@ class Kit:
         try:
             found = generated.run(self.subject, self.seed)
         except Exception as error:
-            if generated_test(generated) not in self.waivers:
+            if not self._expects(generated_test(generated)):
                 self.ledger.broken(generated.claimed.cells[:1], str(error))
             raise
         for cells, outcome in found:
@@ -132,21 +132,19 @@ class Kit:
         elif self.profile is not None:
             claim.keeps_profile(self.ledger, self.profile)
 
+    def _expects(self, name: str) -> bool:
+        """Whether a waiver that holds says that the test fails."""
+        waiver = self.waivers.get(name)
+        return waiver is not None and waiver.found == "failed" and waiver.refusal(self.today) is None
+
     def settle(self, name: str, error: BaseException | None, seconds: float = 0) -> TestEntry:
         """Enter the verdict on one test, its waiver considered."""
+        entry = TestEntry(name, *_found(error), seconds)
         waiver = self.waivers.get(name)
-        entry = TestEntry(name, "passed", seconds=seconds)
-        if isinstance(error, Unsupported):
-            entry.status, entry.detail = "unsupported", str(error)
-            if waiver is not None and waiver.kind == "unsupported":
-                entry.status, entry.detail = "waived", waiver.reason
-        elif error is not None:
-            text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
-            entry.status, entry.detail = "failed", text
-            if waiver is not None and waiver.kind == "expected_failure" and waiver.refusal(self.today) is None:
-                entry.status, entry.detail = "expected", f"{waiver.reason} ({waiver.link})"
-        elif waiver is not None:
-            entry.status, entry.detail = "failed", f"passes although it is waived as {waiver.kind}: drop the waiver"
+        if waiver is not None and entry.status != waiver.found:
+            entry.status, entry.detail = "failed", waiver.misfit(entry.status, entry.detail)
+        elif waiver is not None and waiver.refusal(self.today) is None:
+            entry.status, entry.detail = WAIVED[waiver.kind], f"{waiver.reason} ({waiver.link})"
         self.ledger.tests[name] = entry
         return entry
 
@@ -171,6 +169,15 @@ class Kit:
         self.ledger.unused_waivers = [r for r in refusals if r is not None]
         if not self.ledger.deselected:
             self.ledger.unused_waivers += [f"the waiver of {n} matches no test" for n in self.waivers if n not in known]
+
+
+def _found(error: BaseException | None) -> tuple[str, str]:
+    """Status and detail of a test that ended so, waivers apart."""
+    if error is None:
+        return "passed", ""
+    if isinstance(error, Unsupported):
+        return "unsupported", str(error)
+    return "failed", str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
 
 
 def trial_test(trial: Trial) -> str:

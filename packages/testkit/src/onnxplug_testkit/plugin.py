@@ -173,7 +173,7 @@ def pytest_runtest_makereport(
         report.outcome, report.wasxfail = "skipped", entry.detail
     elif entry.status == "failed":
         report.outcome = "failed"
-        if error is None or isinstance(error, AssertionError | pytest.skip.Exception):
+        if error is None or isinstance(error, AssertionError | Unsupported | pytest.skip.Exception):
             report.longrepr = f"{name}: {entry.detail}"
     return report
 

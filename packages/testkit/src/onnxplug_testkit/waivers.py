@@ -12,11 +12,11 @@
     device_id = "0"
 
     [[waiver]]
-    test = "kernels.trial[Cast-13-T1=float,T2=string-cast_FLOAT_to_STRING]"
-    kind = "expected_failure"           # or "unsupported": the subject cannot, and says so
+    test = "kernels.trial[Cast-13-T1:float+T2:string-cast_FLOAT_to_STRING]"
+    kind = "expected_failure"           # or "unsupported": the subject cannot, and says so; a test that ends otherwise fails
     reason = "prints one digit too many"
     link = "https://example.org/acme/issues/12"
-    expires = 2027-01-31
+    expires = 2027-01-31                # the last day on which it holds
     contract = "0.1"
 """
 
@@ -31,7 +31,10 @@ from typing import Any
 
 from onnxplug.contract import CONTRACT_VERSION
 
-KINDS = ("unsupported", "expected_failure")
+_FINDS = {"unsupported": "unsupported", "expected_failure": "failed"}
+"""What a test is found to be, by the kind of its waiver."""
+WAIVED = {"unsupported": "waived", "expected_failure": "expected"}
+"""The status that such a test gets."""
 FILE = "conformance.toml"
 _FIELDS = ("test", "kind", "reason", "link", "expires", "contract")
 
@@ -50,6 +53,20 @@ class Waiver:
     link: str
     expires: datetime.date
     contract: str
+
+    @property
+    def found(self) -> str:
+        """The status of a test that it is for."""
+        return _FINDS[self.kind]
+
+    def misfit(self, status: str, detail: str) -> str:
+        """What is wrong with it on a test that is found to be of another status."""
+        waived = f"although it is waived as {self.kind}"
+        if status == "passed":
+            return f"passes {waived}: drop the waiver"
+        if status == "unsupported":
+            return f"is unsupported and does not fail {waived}: make its kind unsupported, or drop the waiver ({detail})"
+        return f"fails {waived}: {detail}"
 
     def refusal(self, today: datetime.date) -> str | None:
         """Why it does not hold any more."""
@@ -100,12 +117,14 @@ def _waiver(path: Path, entry: Mapping[str, Any]) -> Waiver:
     for name in _FIELDS:
         if not entry.get(name):
             raise SettingsError(f"{path}: waiver of {entry.get('test', '?')} has no {name}")
+        if name != "expires" and not isinstance(entry[name], str):
+            raise SettingsError(f"{path}: waiver of {entry['test']}: {name} is no text in quotes")
     strange = sorted(set(entry) - set(_FIELDS))
     if strange:
         raise SettingsError(f"{path}: waiver of {entry['test']} has an unknown field {strange[0]}")
-    if entry["kind"] not in KINDS:
+    if entry["kind"] not in WAIVED:
         raise SettingsError(
-            f"{path}: waiver of {entry['test']}: kind {entry['kind']!r} is not one of {', '.join(KINDS)}"
+            f"{path}: waiver of {entry['test']}: kind {entry['kind']!r} is not one of {', '.join(WAIVED)}"
         )
     if type(entry["expires"]) is not datetime.date:
         raise SettingsError(f"{path}: waiver of {entry['test']}: expires is not a date (2027-01-31, without quotes)")

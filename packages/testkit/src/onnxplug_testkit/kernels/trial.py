@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -54,11 +55,8 @@ class Trial:
 
     @property
     def id(self) -> str:
-        """A name that is unique within a plan and stable over runs."""
-        types = ",".join(
-            f"{name}={text.replace('tensor', '')}".replace("(", "").replace(")", "")
-            for name, text in self.target.binding.items()
-        )
+        """A name that is unique within a plan and stable over runs; one that pytest's ``-k`` takes whole."""
+        types = "+".join(f"{name}:{_word(text)}" for name, text in self.target.binding.items())
         return f"{label(self.target.key)}-{types}-{self.target.structure.name}"
 
     @property
@@ -76,6 +74,11 @@ class Trial:
     def run(self, subject: Subject, seed: int) -> Outcome:
         """Run it twice with different data, and the first data again. CheckFailed names the aspect that is wrong."""
         return _Run(self, subject, np.random.default_rng([seed, number_of(self.id)])).outcome()
+
+
+def _word(text: str) -> str:
+    """A type string without what ``-k`` does not take: ``float``, ``seq.float``, ``map.int64.float``."""
+    return ".".join(re.findall(r"\w+", re.sub(r"\btensor\(", "(", text)))
 
 
 def number_of(text: str) -> int:

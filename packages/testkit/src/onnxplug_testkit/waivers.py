@@ -65,7 +65,9 @@ class Waiver:
         if status == "passed":
             return f"passes {waived}: drop the waiver"
         if status == "unsupported":
-            return f"is unsupported and does not fail {waived}: make its kind unsupported, or drop the waiver ({detail})"
+            return (
+                f"is unsupported and does not fail {waived}: make its kind unsupported, or drop the waiver ({detail})"
+            )
         return f"fails {waived}: {detail}"
 
     def refusal(self, today: datetime.date) -> str | None:

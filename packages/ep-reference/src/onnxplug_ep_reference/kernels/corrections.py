@@ -24,6 +24,8 @@ from onnx.reference.ops import (
 )
 from onnx.reference.ops.op_pool_common import CommonPool
 
+from onnxplug_ep_reference.kernels.conversion import CONVERSIONS
+
 
 class Flatten(op_flatten.Flatten):
     """An axis outside of the tensor is an error: slicing the shape there would make one row of everything."""
@@ -214,6 +216,7 @@ class Unsqueeze_11(op_unsqueeze.Unsqueeze_11):
 
 
 CORRECTED: Mapping[type[OpRun], type[OpRun]] = {
+    **CONVERSIONS,
     op_flatten.Flatten: Flatten,
     op_gemm.Gemm_6: Gemm_6,
     op_gemm.Gemm_7: Gemm_7,

@@ -77,7 +77,8 @@ def cast_to(xp: Any, x: Any, to: int, *, saturate: bool = True, round_mode: str 
             return to_float8(x, to, saturate=saturate)
         if to == ElementType.FLOAT8E8M0:
             return to_float8e8m0(x, saturate=saturate, round_mode=round_mode)
-        return xp.astype(_builtin(x), dtype_in(xp, to))
+        dtype = dtype_in(xp, to)
+        return xp.astype(_sticky(x) if _is_narrow(dtype) else _builtin(x), dtype)
 
 
 def _builtin(x: Any) -> Any:
@@ -87,10 +88,38 @@ def _builtin(x: Any) -> Any:
     return x.astype(np.float32 if integer_range(element_type(x.dtype)) is None else np.int32)
 
 
+def _is_narrow(dtype: Any) -> bool:
+    """Whether it is one of ml_dtypes' floats, to which NumPy converts by way of float32."""
+    return isinstance(dtype, np.dtype) and dtype.isbuiltin != 1 and integer_range(element_type(dtype)) is None
+
+
+def _sticky(x: Any) -> Any:
+    """``x`` in float32 at most, rounded to odd: rounded once more, to fewer bits, it is what ``x`` would be rounded to at once (Boldo and
+    Melquiond, 2008, doi 10.1109/TC.2007.70819)."""
+    x = _builtin(x)
+    if not isinstance(x, np.ndarray) or x.dtype.itemsize < 4 or x.dtype == np.float32:
+        return x
+    wide = _exact(x)
+    single = wide.astype(np.float32)
+    inexact = (single.astype(np.float64) != wide) & ~np.isnan(wide) & ~np.isinf(wide)
+    beyond = np.abs(single) > np.abs(wide)
+    odd = np.where(beyond, np.nextafter(single, np.float32(0)), single).view(np.uint32) | np.uint32(1)
+    return np.where(inexact, odd.view(np.float32), single)
+
+
+def _exact(x: np.ndarray) -> np.ndarray:
+    """``x`` in float64; integers of more than 53 bits rounded to odd, as in ``_sticky``."""
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        lost = x & x.dtype.type(0xFFF)
+        large = np.abs(x.astype(np.float64)) >= 2.0**53
+        x = np.where(large & (lost != 0), x - lost + x.dtype.type(0x800), x)
+    return x.astype(np.float64)
+
+
 def to_float8(x: np.ndarray, to: int, *, saturate: bool) -> np.ndarray:
     """``x`` rounded to even in a float8 type; what is out of range becomes its greatest value, else NaN or infinity."""
     dtype = numpy_dtype(to)
-    x = _builtin(x)
+    x = _sticky(x)
     if saturate:
         import ml_dtypes
 
@@ -101,7 +130,7 @@ def to_float8(x: np.ndarray, to: int, *, saturate: bool) -> np.ndarray:
 
 def to_float8e8m0(x: np.ndarray, *, saturate: bool, round_mode: str) -> np.ndarray:
     """The magnitude of ``x`` as a power of two from 2**-127 to 2**127 (zero is out of range, as is infinity)."""
-    fraction, exponent = np.frexp(np.abs(_builtin(x).astype(np.float64)))
+    fraction, exponent = np.frexp(np.abs(_exact(_builtin(x))))
     # fraction is in [0.5, 1): the powers around x are 2**(exponent - 1) and 2**exponent.
     threshold = {"up": fraction > 0.5, "down": np.zeros(x.shape, np.bool_), "nearest": fraction >= 0.75}
     if round_mode not in threshold:

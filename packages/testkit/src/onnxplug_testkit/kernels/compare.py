@@ -16,6 +16,9 @@ SELDOM = 8
 """Of so many elements one may be rounded to the other side, where that is rare."""
 
 
+_TRUTHS = {"true": 1, "false": 0}
+
+
 def compare(got: Any, expected: Any, rule: Precision, *, magnitude: Any = None, slack: float = 1) -> float:
     """The worst error in ULP (of the expected value, of the sum or of the scale, by the rule's kind); CheckFailed when the rule is
     broken. ``magnitude``: see ``Oracle.magnitude``. ``slack`` widens the bound, for an oracle that rounds more than once."""
@@ -70,7 +73,8 @@ def _same(a: Any, b: Any) -> bool:
 
 def _spell_alike(a: str, b: str) -> bool:
     try:
-        return bool(np.isclose(float(a), float(b), rtol=1e-3, equal_nan=True))
+        x, y = (float(_TRUTHS.get(text.lower(), text)) for text in (a, b))
+        return bool(np.isclose(x, y, rtol=1e-3, equal_nan=True))
     except ValueError:
         return False
 

@@ -1,9 +1,9 @@
 """What a one-node model shall give: the reference provider in float64, on host memory.
 
 Where the reference has no kernel and the operator is a function of others, these are run one after the other, each result rounded;
-the bound is widened for that. A few the kit computes itself (``plain.py``, ``worked.py``). What else the reference does not take, and
-the reference itself, is judged by onnxruntime where it is installed, by the same model said otherwise (``restate.py``) or converted to a
-newer operator set, and by the CPU provider, whichever answers first; a provider never judges itself.
+the bound is widened for that. A few the kit computes itself (``conversion.py``, ``plain.py``, ``worked.py``). What else
+the reference does not take, and the reference itself, is judged by onnxruntime where it is installed, by the same model said otherwise
+(``restate.py``) or converted to a newer operator set, and by the CPU provider, whichever answers first; a provider never judges itself.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from onnx import TensorProto
 import onnxplug
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug_testkit.kernels.compare import is_floating
+from onnxplug_testkit.kernels.conversion import Conversion
 from onnxplug_testkit.kernels.plain import Plain
 from onnxplug_testkit.kernels.precision import Precision
 from onnxplug_testkit.kernels.restate import Restated, restatements
@@ -56,7 +57,8 @@ class Oracle:
 
     def admit(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs this oracle can be asked about, as near to ``feeds`` as there are."""
-        return dict(feeds if self.form is None else self.form.admit(feeds))
+        admit = self.form.admit if self.form is not None else getattr(self.session, "admit", dict)
+        return dict(admit(feeds))
 
     def rule(self, rule: Precision) -> Precision:
         """The operator's rule, in this oracle's precision."""
@@ -75,7 +77,7 @@ class Oracle:
 
 def oracles(made: onnx.ModelProto, judged: str) -> Iterator[Oracle]:
     """The oracles that take this model, the best first."""
-    for kit in (Plain, Worked):
+    for kit in (Conversion, Plain, Worked):
         if kit.takes(made):
             yield Oracle("the kit", kit(made), 1.0)
     yield from _asked(made, judged, None)

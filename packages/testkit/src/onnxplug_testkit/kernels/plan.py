@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Decline, type_strings
+from onnxplug.contract import Decline
 from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.plugins import ProviderInstance, registry
 from onnxplug_testkit.kernels.cells import Cell, Claimed, Key, claims, schemas
 from onnxplug_testkit.kernels.company import Company
+from onnxplug_testkit.kernels.conversion import CONVERTS
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.generated import Generated
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
@@ -31,26 +32,10 @@ Group = Sized | Together | Company
 """A test of one operator that looks at more than one node and one size."""
 PER_OLDER_VERSION = 2
 """Structures tried in each version before the newest that an operator is claimed in, where all are."""
-CONVERTS = frozenset({("", "Cast")})
-_PLAIN = type_strings(
-    (
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float16",
-        "bfloat16",
-        "float",
-        "double",
-    )
-)
 ATTEMPTS = 60
 """Structures looked at for one cell before it is given up."""
+PAIR_ATTEMPTS = 3
+"""Structures looked at for a pair of types until one is taken."""
 OTHER_TYPES = 6
 """Nodes of other types that stand beside those of one, in one session."""
 _PACKED = re.compile(r"\(u?int[24]\)|\(float4")
@@ -182,25 +167,43 @@ def _plan_version(made: Plan, claimed: Claimed, schema: Any, newest: bool, takes
             tried = sorted(candidates, key=_is_even) if _PACKED.search(cell.type) else candidates
             targets = (t for s in tried[:ATTEMPTS] for t in retargets(s, claimed, wanted, schema))
             _add(made, _first(targets, takes), todo, seen)
-    for wanted in _pairs(claimed) if newest else ():
-        bound = (t for s in candidates for t in retargets(s, claimed, wanted, schema))
-        target = next((t for t in bound if takes(t)), None)
-        if target is not None and target.binding not in [
-            t.target.binding for t in made.trials if t.target.key == claimed.key
-        ]:
-            _add(made, target, todo, seen)
+    if newest:
+        _plan_pairs(made, claimed, candidates, schema, takes, seen)
     reason = "no structure fits its schema and types" if candidates else "the kit has no structure of this operator"
     if empty := [name for name, types in claimed.types.items() if not types]:
         reason = f"no type claimed for {empty[0]} is one of its schema, which are written like 'tensor(float)'"
     made.unreached.update(dict.fromkeys(todo, reason))
 
 
-def _pairs(claimed: Claimed) -> Iterator[dict[str, str]]:
-    """Of an operator that converts, each plain type with each: every pair is code of its own."""
-    if claimed.key[:2] in CONVERTS:
-        plain = [sorted(_PLAIN & types) for types in claimed.types.values()]
-        for texts in itertools.product(*plain):
-            yield dict(zip(claimed.types, texts, strict=True))
+def _plan_pairs(
+    made: Plan, claimed: Claimed, candidates: Sequence[Structure], schema: Any, takes: Callable[[Target], bool], seen: set[str]
+) -> None:  # fmt: skip
+    """Trials of each two types of two parameters: what is right for each type may be code of its own for both. Sequences and optionals go
+    with one type each."""
+    met = {pair for t in made.trials if t.target.key == claimed.key for pair in _pairs_of(t.target.binding)}
+    plain = sorted(
+        (name, text) for name, types in claimed.types.items() for text in types if text.startswith("tensor(")
+    )
+    if claimed.key[1] in CONVERTS:  # where a number is an edge of one pair or another
+        candidates = sorted(candidates, key=_size)
+    for one, other in itertools.combinations(plain, 2):
+        if one[0] == other[0] or (one, other) in met:
+            continue
+        bound = (t for s in candidates for t in retargets(s, claimed, dict((one, other)), schema))
+        target = _first(itertools.islice(bound, PAIR_ATTEMPTS), takes)
+        _add(made, target, {}, seen)
+        met |= _pairs_of(target.binding) if target is not None else set()
+
+
+def _pairs_of(binding: Mapping[str, str]) -> set[tuple[tuple[str, str], ...]]:
+    """The types that two parameters have, in the order of their names."""
+    return set(itertools.combinations(sorted(binding.items()), 2))
+
+
+def _size(structure: Structure) -> int:
+    """By how many elements its first operand has, the most first."""
+    first = structure.inputs[0] if structure.inputs else None
+    return -first.size if isinstance(first, np.ndarray) else 0
 
 
 def _is_even(structure: Structure) -> bool:

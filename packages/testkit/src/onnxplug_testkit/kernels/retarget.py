@@ -120,6 +120,8 @@ def retargets(structure: Structure, claimed: Claimed, wanted: Mapping[str, str],
         return
     native = native_types(structure, schema, adapted[0])
     mixed = mixed_types(schema, adapted[0])
+    if structure.tied and _part(native, wanted):
+        return
     attempts = [] if structure.tied and wanted else [dict(wanted)]
     for name, text in wanted.items():
         if name in native:
@@ -142,6 +144,14 @@ def retargets(structure: Structure, claimed: Claimed, wanted: Mapping[str, str],
             target = _target(structure, claimed.key, schema, operands, attributes, binding, mixed)
             if _suits(structure, target) and is_legal(target.model(), schema):
                 yield target
+
+
+def _part(native: Binding, wanted: Mapping[str, str]) -> bool:
+    """Whether types that have one element in the structure are to have several."""
+    met: dict[str, set[str]] = {}
+    for name, text in wanted.items():
+        met.setdefault(element_of_type(native.get(name, name)), set()).add(element_of_type(text))
+    return any(len(elements) > 1 for elements in met.values())
 
 
 def _suits(structure: Structure, target: Target) -> bool:

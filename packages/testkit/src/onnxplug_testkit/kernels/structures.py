@@ -120,8 +120,10 @@ def _structure(case: Any) -> Structure | None:
 
 def _elements(node: onnx.NodeProto) -> frozenset[str]:
     """The element types a case of the backend data may be given; all when empty."""
-    default = "linear" if node.op_type == "GridSample" else "nearest"
-    mode = next((a.s.decode() for a in node.attribute if a.name == "mode"), default)
+    told = {a.name: a.s.decode() for a in node.attribute if a.type == AttributeProto.STRING}
+    if told.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        return _FLOATS  # its coordinates come from rois in single precision, and integers are rounded where they fall
+    mode = told.get("mode", "linear" if node.op_type == "GridSample" else "nearest")
     return frozenset() if mode == "nearest" else _INTERPOLATES.get(node.op_type, frozenset())
 
 

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from onnxplug.contract import numpy_dtype
 from onnxplug.contract.errors import STATUS_ERRORS, Misfit
 from onnxplug_testkit import tripwire
 from onnxplug_testkit.check import CheckFailed, fail
 from onnxplug_testkit.kernels.cells import label
 from onnxplug_testkit.kernels.compare import compare, is_floating, snapshot, unchanged
-from onnxplug_testkit.kernels.extremes import SPREADING, special
+from onnxplug_testkit.kernels.conversion import CONVERTS, corners
+from onnxplug_testkit.kernels.extremes import special
 from onnxplug_testkit.kernels.forms import Agree, check_forms
 from onnxplug_testkit.kernels.legal import is_legal
 from onnxplug_testkit.kernels.lots import drops, implausible
@@ -29,7 +31,6 @@ from onnxplug_testkit.models import open_strictly
 from onnxplug_testkit.subject import Subject
 
 Feeds = dict[str, Any]
-_HOLD_SPECIALS = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bfloat16", "bool"))
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,20 @@ class Trial:
     @property
     def rule(self) -> Precision:
         """How exact the result must be. Of quotients by a scale of half precision, in which they may be taken, many are a step off. What
-        is dropped is drawn. NaN, infinities and the sign of zero are converted to what holds them, and to truth values."""
+        is dropped is drawn. The text of an integer is that of all its digits."""
         rule, op_type = precision(*self.target.key), self.target.key[1]
-        if op_type in ("Cast", "CastLike") and self.target.output_types[0] in _HOLD_SPECIALS:
-            return replace(rule, specials=(*SPREADING, -0.0))
+        if rule.numeric and "int" in self.target.inputs[0].type:
+            return replace(rule, numeric=False)
         if drops(op_type, [operand.like for operand in self.target.inputs]):
             return Precision("random")
-        half = any("float16" in text for text in self.target.binding.values())
-        return replace(rule, seldom=False) if rule.seldom and half else rule
+        texts = " ".join(self.target.binding.values())
+        if (
+            rule.seldom and "bfloat16" in texts
+        ):  # eight bits: quotients of hundreds are two steps apart, those of a thousand four
+            return replace(
+                rule, seldom=False, step=4 if "int16" in texts else 2 if op_type.startswith("QLinear") else 1
+            )
+        return replace(rule, seldom=False) if rule.seldom and "float16" in texts else rule
 
     def run(self, subject: Subject, seed: int) -> Outcome:
         """Run it twice with different data, and the first data again. CheckFailed names the aspect that is wrong."""
@@ -148,7 +155,7 @@ class _Run:
         if oracle is None:
             return Outcome("passed", judged) if judged else Outcome("unjudged", text="no oracle computes this node")
         if rule.specials or rule.wide:
-            feeds.append({name: self._special(name, value) for name, value in feeds[1].items()})
+            feeds.append(oracle.admit({name: self._special(name, value) for name, value in feeds[1].items()}))
             wanted.append(oracle(feeds[2]))
         first: list[Any] = []
         kept: list[Any] = []
@@ -285,7 +292,10 @@ class _Run:
         }
 
     def _special(self, name: str, value: Any) -> Any:
-        operand, rule = self.trial.target.inputs[int(name[1:])], self.trial.rule
+        operand, rule, target = self.trial.target.inputs[int(name[1:])], self.trial.rule, self.trial.target
+        if target.key[1] in CONVERTS and not target.key[0]:
+            text = target.output_types[0]
+            return corners(self.rng, value, numpy_dtype(text[7:-1])) if name == "x0" else value
         return value if operand.is_parameter else special(self.rng, operand.formal, value, rule.specials, rule.wide)
 
 

@@ -119,6 +119,8 @@ def _numbers(rng: np.random.Generator, op_type: str, formal: str, like: np.ndarr
         numbers = np.asarray(rng.uniform(low, high, shape))
         if op_type in _DOMINANT:
             numbers = numbers + 2 * shape[-1] * max(abs(low), abs(high)) * np.eye(shape[-1])
+        if element.startswith(("float8", "float6", "float4")):
+            numbers = np.clip(numbers, *_ends(element))  # beyond there are infinities and NaN
         whole = op_type in _WHOLE or (op_type in _TIED and rng.random() < 0.5)
         return (np.round(numbers) if whole else numbers).astype(dtype)
     least, greatest = _limits(element)
@@ -127,6 +129,8 @@ def _numbers(rng: np.random.Generator, op_type: str, formal: str, like: np.ndarr
     drawn = rng.integers(below, max(below, above) + 1, shape)
     if op_type in _NO_ZERO and formal in ("B", "b"):
         drawn = np.where(drawn == 0, 1, drawn)
+    if formal.endswith("_scale"):
+        drawn = np.maximum(np.abs(drawn), 1)
     return np.asarray(drawn).astype(dtype)
 
 
@@ -147,6 +151,13 @@ def _range(like: np.ndarray, element: str) -> tuple[float, float]:
     if not is_float(element) and not element.startswith("complex") and like.dtype.kind not in "iu":
         return -8, 8
     return max(low, -1e3), min(high, 1e3)
+
+
+def _ends(element: str) -> tuple[float, float]:
+    import ml_dtypes
+
+    info: Any = ml_dtypes.finfo(numpy_dtype(element))  # type: ignore[no-untyped-call]
+    return float(info.min), float(info.max)
 
 
 def _limits(element: str) -> tuple[int, int]:

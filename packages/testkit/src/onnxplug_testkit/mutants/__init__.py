@@ -24,7 +24,7 @@ from onnxplug_testkit.profiles import load
 from onnxplug_testkit.subject import Subject
 
 _MODULES = (
-    "announcing", "blocks", "copying", "computing", "edges", "corners", "forms", "claiming", "compiling", "placing", "misbehaving",
+    "announcing", "blocks", "copying", "computing", "edges", "corners", "pairs", "forms", "claiming", "compiling", "placing", "misbehaving",
     "failing", "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
     "seldom",
 )  # fmt: skip

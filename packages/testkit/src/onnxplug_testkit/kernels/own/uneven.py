@@ -38,9 +38,12 @@ def uneven_nodes() -> Iterator[OwnNode]:
 
 
 def _odd() -> Iterator[OwnNode]:
-    """An odd number of elements: of those of half a byte, the last has its byte for itself."""
+    """An odd number of elements: of those of half a byte, the last has its byte for itself. Many, for every edge of a type."""
     x, whole = real(3, 5), "tensor(int32)"
     yield node("Cast", 13, [x], [whole], label="odd", to=TensorProto.INT32)
+    many = real(15, 16)
+    yield node("Cast", 13, [many], [whole], label="many", to=TensorProto.INT32)
+    yield node("CastLike", 15, [many, (ints(1).astype(np.int32), whole)], [whole], label="many")
     yield node("CastLike", 15, [x, (ints(1).astype(np.int32), whole)], [whole], label="odd")
     yield node("Reshape", 14, [x, (ints(5, 3), N)], [F], label="odd")
     yield node("Transpose", 13, [x], [F], label="odd", perm=[1, 0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from onnxplug_kernels.arithmetic import is_integer
 from onnxplug_kernels.catalogue import op
+from onnxplug_kernels.refusals import Refusal, braced
 
 
 @op("MatMulInteger", 10)
@@ -27,6 +29,10 @@ def qlinear_matmul(
     y_zero_point: Any,
 ) -> Any:
     """The product of quantized matrices, quantized again: halves to even, what is beyond the range to its end."""
+    for name, one, zero in (("a", a_scale, a_zero_point), ("b", b_scale, b_zero_point), ("y", y_scale, y_zero_point)):
+        if math.prod(one.shape) != math.prod(zero.shape):
+            shapes = f"{name}_scale has shape {braced(one.shape)}, {name}_zero_point {braced(zero.shape)}"
+            raise Refusal(f"{shapes}: they must be of one")
     scale = _per_row(xp, _single(xp, a_scale), a) * _single(xp, b_scale) / _per_row(xp, _single(xp, y_scale), a)
     y = xp.astype(_product(xp, a, b, a_zero_point, b_zero_point), xp.float32, copy=False) * scale
     zero_point = xp.astype(_per_row(xp, y_zero_point, a), xp.float32)

@@ -30,7 +30,7 @@ def is_legal(made: onnx.ModelProto, schema: Any = None) -> bool:
             if not (known.has_function or known.has_context_dependent_function):
                 raise
             return _agrees(made, known)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, TypeError, KeyError):
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, TypeError, LookupError):
         return False
     return True
 

@@ -9,7 +9,8 @@ the reference does not take, and the reference itself, is judged by onnxruntime 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +91,28 @@ def oracles(made: onnx.ModelProto, judged: str) -> Iterator[Oracle]:
     own = _session(made, CPU) if judged not in (CPU, REFERENCE) else None
     if own is not None:
         yield Oracle(CPU, own, SECOND_OPINION_SLACK)
+
+
+def refusers(made: onnx.ModelProto, judged: str, feeds: Mapping[str, Any]) -> list[Callable[[Mapping[str, Any]], bool]]:
+    """Who computes the model from ``feeds``, as functions that tell whether they refuse others: the reference, the CPU provider, and
+    onnxruntime if it is installed."""
+    found: list[Callable[[Mapping[str, Any]], bool]] = []
+    ours = [name for name in (REFERENCE, CPU) if name != judged]
+    for session in (
+        *(_session(made, _HOST_DOUBLE if name == REFERENCE else name) for name in ours),
+        _onnxruntime(made),
+    ):
+        if session is not None and not _refuses(session, feeds):
+            found.append(functools.partial(_refuses, session))
+    return found
+
+
+def _refuses(session: Any, feeds: Mapping[str, Any]) -> bool:
+    try:
+        session.run(None, dict(feeds))
+    except Exception:  # onnxruntime's classes are its own
+        return True
+    return False
 
 
 def _asked(made: onnx.ModelProto, judged: str, form: Restated | None) -> Iterator[Oracle]:

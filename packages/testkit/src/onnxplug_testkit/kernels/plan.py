@@ -19,6 +19,7 @@ from onnxplug_testkit.kernels.company import Company
 from onnxplug_testkit.kernels.conversion import CONVERTS
 from onnxplug_testkit.kernels.draw import can_draw
 from onnxplug_testkit.kernels.generated import Generated
+from onnxplug_testkit.kernels.misfits import Misfits, can_misfit
 from onnxplug_testkit.kernels.retarget import Target, retarget, retargets
 from onnxplug_testkit.kernels.shaped import shapes_of_results
 from onnxplug_testkit.kernels.sized import Sized, sized
@@ -28,7 +29,7 @@ from onnxplug_testkit.kernels.trial import Trial
 from onnxplug_testkit.models import CPU, Lookup, graph_of
 from onnxplug_testkit.subject import Subject
 
-Group = Sized | Together | Company
+Group = Sized | Together | Company | Misfits
 """A test of one operator that looks at more than one node and one size."""
 PER_OLDER_VERSION = 2
 """Structures tried in each version before the newest that an operator is claimed in, where all are."""
@@ -100,6 +101,8 @@ def _together(key: Key, trials: Sequence[Trial], cells: Collection[Cell]) -> lis
     others = {str(t.target.binding): t.target for t in tried if alike and t.target.binding != alike[0].binding}
     both = [*alike, *list(others.values())[:OTHER_TYPES]]
     found: list[Group] = [Together(key, both)] if len(both) > 1 else []
+    if can_misfit(key, alike):
+        found.append(Misfits(key, alike))
     return [*found, Company(key, alike, cells)] if alike else found
 
 

@@ -319,6 +319,7 @@ ASPECTS: Mapping[str, str] = {
     "kernels.sizes": "Results of common operators are right for dimensions from one to hundreds, in a session that meets them all.",
     "kernels.nodes_are_apart": "Nodes of one operator in one graph give what each gives alone.",
     "kernels.in_company": "Nodes between others, and constants that several nodes read, give and are what they give and are alone.",
+    "kernels.misfits": "Operands that do not go together end in an error that names the node, and the next run is right.",
     "kernels.generated": "All of this holds for structures that hypothesis draws.",
 }
 """The names under which a trial fails, and the rules."""

@@ -135,7 +135,7 @@ def _judge_kernels(subject: Subject, check: str, operators: tuple[str, ...], see
     for generated in made.generated if check in ("kernels", "kernels.generated") else []:
         with contextlib.suppress(Unsupported):
             kit.try_generated(generated)
-    of_groups = check in ("kernels.sizes", "kernels.nodes_are_apart", "kernels.in_company")
+    of_groups = check in ("kernels.sizes", "kernels.nodes_are_apart", "kernels.in_company", "kernels.misfits")
     for group in made.groups:
         if group.id.startswith(check):
             with contextlib.suppress(Unsupported):

@@ -6,7 +6,9 @@ import queue
 import threading
 from typing import Any
 
-from onnxplug.contract import Into, Kernel, SessionContext
+import numpy as np
+
+from onnxplug.contract import Into, Kernel, KernelDef, NodeView, SessionContext
 from onnxplug.contract.errors import DeviceReset
 from onnxplug_ep_reference.memory import SimTensor
 from onnxplug_ep_reference.options import ReferenceOptions
@@ -104,3 +106,48 @@ def waits_for_a_lost_thread() -> Subject:
 def makes_sense_of_nonsense() -> Subject:
     """Returns its input where an attribute has no meaning."""
     return forgiving(("Concat", "Transpose", "Softmax"), lambda inputs: inputs[0].copy())
+
+
+@mutant("kernels.misfits", "Conv", "ScatterND", "Where")
+def answers_misfits() -> Subject:
+    """Returns what it is fed where operands do not go together."""
+    return forgiving(("Conv", "ScatterND", "Where"), lambda inputs: inputs[-1].copy())
+
+
+@mutant("kernels.misfits", "Split")
+def shortens_what_is_asked_for() -> Subject:
+    """Gives parts as far as there are elements, where the parts asked for are more."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel: Any = definition.create(node)
+
+        def call(x: Any, *parts: Any) -> Any:
+            if not parts or x.size == 0:
+                return kernel(x, *parts)
+            axis = node.attributes.get("axis", 0)
+            ends = np.minimum(np.cumsum(parts[0]), x.shape[axis])
+            return tuple(each.copy() for each in np.split(x, ends, axis)[: len(parts[0])])
+
+        return call
+
+    return with_kernels(("Split",), create)
+
+
+@mutant("kernels.misfits", "Gemm")
+def is_wrong_after_a_misfit() -> Subject:
+    """Raises where operands do not go together, and halves what it is asked for afterwards."""
+
+    def create(definition: KernelDef, node: NodeView) -> Any:
+        kernel, failed = definition.create(node), list[bool]()
+
+        def call(*inputs: Any) -> Any:
+            try:
+                result = kernel(*inputs)
+            except Exception:
+                failed.append(True)
+                raise
+            return result / result.dtype.type(2) if failed else result
+
+        return call
+
+    return with_kernels(("Gemm",), create)

@@ -43,7 +43,7 @@ class OpenVINOProvider(ExecutionProvider):
 
     def load_region(self, blob: bytes) -> CompiledRegion:
         try:
-            return OpenVINORegion(self._compiler.load(blob), self._compiler.dump)
+            return OpenVINORegion(self._compiler.load(blob), self._compiler)
         except Exception as error:
             raise plain(error) from error
 
@@ -54,7 +54,7 @@ class OpenVINOProvider(ExecutionProvider):
             compiled = self._compiler.compiled(region)
         except Exception as error:
             raise plain(error) from error
-        made = OpenVINORegion(compiled, self._compiler.dump, region)
+        made = OpenVINORegion(compiled, self._compiler, region)
         made.packed = tuple(
             {v.name for node in region.graph.nodes for v in node.inputs if v is not None and v.is_constant}
         )

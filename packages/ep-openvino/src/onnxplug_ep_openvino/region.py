@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from onnxplug.contract import CompiledRegion, Fail, Region, RunContext, TensorSpec
 from onnxplug.contract.errors import TERMINATED
-from onnxplug_ep_openvino.compiler import Compiled
+from onnxplug_ep_openvino.compiler import Compiled, Compiler
 from onnxplug_ep_openvino.device import after_fork, library
 from onnxplug_ep_openvino.empty import EmptyRegion
 from onnxplug_ep_openvino.errors import plain
@@ -28,8 +28,8 @@ _NAMED = re.compile(r"name '([^']*)'|node ([^\s:]+)")
 class OpenVINORegion(CompiledRegion):
     """The region for any shapes. ``region`` is not known of one that was restored."""
 
-    def __init__(self, made: Compiled, dump: Callable[[Compiled], bytes], region: Region | None = None) -> None:
-        self.made, self._dump, self._empty = made, dump, EmptyRegion(region)
+    def __init__(self, made: Compiled, compiler: Compiler, region: Region | None = None) -> None:
+        self.made, self._compiler, self._source, self._empty = made, compiler, region, EmptyRegion(region)
         self._names = [value.name for value in (*region.inputs, *region.outputs)] if region is not None else []
         self._nodes = {node.name: node for node in region.graph.nodes} if region is not None else {}
         self.types = [port.get_element_type() for port in (*made.model.inputs, *made.model.outputs)]
@@ -65,7 +65,10 @@ class OpenVINORegion(CompiledRegion):
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """The error of a run as it is raised."""
+        """The error of a run as it is raised. A compiled model whose run failed may fail or be wrong from then on (OpenVINO 2026.4, shapes
+        that do not go together), so that another takes its place."""
+        if self._source is not None:
+            self.made = self._compiler.compiled(self._source)
         made = plain(error)
         named = (name for found in _NAMED.findall(str(error)) for name in found if name in self._nodes)
         if (name := next(named, None)) is not None or (len(self._nodes) == 1 and (name := next(iter(self._nodes)))):
@@ -78,7 +81,7 @@ class OpenVINORegion(CompiledRegion):
         return {name.lower(): str(self.made.model.get_property(name)) for name in properties if name in known}
 
     def export(self) -> bytes:
-        return self._dump(self.made)
+        return self._compiler.dump(self.made)
 
 
 class BoundRegion(CompiledRegion):
@@ -105,6 +108,8 @@ class BoundRegion(CompiledRegion):
         try:
             request = self._idle.pop()
         except IndexError:
+            request = None
+        if request is None or request.model is not region.made.model:
             request = _Request(region.made.model, len(self._shapes))
         copies = []
         for number, array in enumerate((*(inputs[place] for place in region.made.places), *outputs)):
@@ -145,10 +150,10 @@ class BoundRegion(CompiledRegion):
 class _Request:
     """A request of OpenVINO's with the addresses of the tensors it has."""
 
-    __slots__ = ("addresses", "native")
+    __slots__ = ("addresses", "model", "native")
 
     def __init__(self, model: Any, count: int) -> None:
-        self.native = model.create_infer_request()
+        self.model, self.native = model, model.create_infer_request()
         self.addresses: list[int | None] = [None] * count
 
 

@@ -24,6 +24,7 @@ from onnxplug.contract import (
     ValueType,
 )
 from onnxplug_ep_reference.kernels.catalogue import OpClass
+from onnxplug_ep_reference.kernels.misfits import Inference
 from onnxplug_ep_reference.kernels.nodes import to_proto
 from onnxplug_ep_reference.memory import SimAllocator, SimTensor, contents
 
@@ -52,7 +53,9 @@ class ReferenceKernel(Kernel):
 
     def __init__(self, implementation: OpClass, memory: SimAllocator | None, node: NodeView, *, double: bool) -> None:
         parameters = {"log": _no_log, "opsets": {node.domain: node.since_version}, "verbose": 0, "new_ops": None}
-        self._op: OpRun = implementation(to_proto(node, implementation), parameters)
+        proto = to_proto(node, implementation)
+        self._op: OpRun = implementation(proto, parameters)
+        self._inference = Inference(proto, node.since_version)
         self._label = f"{node.op_type} ({node.name})"
         self._memory = memory
         self._double = (double and node.op_type not in _KEEPS_TYPES) or node.op_type in _WIDENS
@@ -85,6 +88,8 @@ class ReferenceKernel(Kernel):
     def _compute(self, inputs: Sequence[Any]) -> list[Any]:
         """Fresh host values, one for each output of the node, None for an omitted one."""
         values = [contents(value) if isinstance(value, SimTensor) else _read_only(value) for value in inputs]
+        if (refusal := self._inference.refusal(values)) is not None:
+            raise Fail(f"{self._label}: {refusal}")
         narrow = None
         if self._double:
             narrow = next((v.dtype for v in values if _is_widened(v)), None)

@@ -101,7 +101,11 @@ class Misfits:
                 return 0
             for what, bad in found:
                 _refused(session, bad, f"{target} {what}")
-                if not unchanged(before, session.run(None, good)):
+                try:
+                    after = session.run(None, good)
+                except STATUS_ERRORS as error:
+                    fail("kernels.misfits", f"{target}: after a run that failed the next one fails: {error}")
+                if not unchanged(before, after):
                     fail("kernels.misfits", f"{target} gives another result after a run that failed")
         return len(found)
 

@@ -6,7 +6,9 @@ The package is written from the files of ``template``: each ends in ``.in``, and
 from __future__ import annotations
 
 import argparse
+import keyword
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -24,6 +26,9 @@ from onnxplug.plugins.switches import short
 LONGEST = 30
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _FIELD = re.compile(r"@([A-Za-z_]+)@")
+_ENDINGS = ("-execution-provider", "-executionprovider", "executionprovider", "-ep")
+_PARTS = frozenset({"ep", "core", "kernels", "kernel-text", "testkit"})
+"""What names of onnxplug's own distributions are made of."""
 _RENAMED = {"github": ".github", "gitignore": ".gitignore"}
 """Names that would mean something to git while they are part of this repository."""
 
@@ -59,7 +64,10 @@ def fields_of(name: str) -> Mapping[str, str]:
         text = f"'{name}' cannot name a provider: lower-case letters, digits and single hyphens, {LONGEST} at most, a letter first"
         plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
         guess = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
-        raise CliError(USAGE, "UsageError", text, f"onnxplug new {guess or 'acme'}")
+        raise CliError(USAGE, "UsageError", text, f"onnxplug new {_proposal(guess) or 'acme'}")
+    if (reason := _reserved(name)) is not None:
+        text = f"'{name}' cannot name a provider: {reason}"
+        raise CliError(USAGE, "UsageError", text, f"onnxplug new {_proposal(name) or 'acme'}")
     provider = f"{''.join(part.capitalize() for part in name.split('-'))}ExecutionProvider"
     for taken in (*DISTRIBUTIONS, *(r.provider for r in registry.records())):
         if short(taken) == short(provider):
@@ -78,6 +86,30 @@ def fields_of(name: str) -> Mapping[str, str]:
         "contract_text": ".".join(map(str, CONTRACT_VERSION)),
         "version": __version__,
     }
+
+
+def _reserved(name: str) -> str | None:
+    """What else the name means, to Python or here; None where it is free."""
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name):
+        return "it is a keyword of Python"
+    if name.replace("-", "_") in sys.stdlib_module_names:
+        return "a module of Python's library has that name"
+    if name.startswith("onnxplug") or name in _PARTS:
+        return "packages of onnxplug's own have that name"
+    if name.endswith(_ENDINGS):
+        return "what is written calls it an execution provider by itself"
+    return None
+
+
+def _proposal(name: str) -> str:
+    """A name like ``name`` that is free; empty where little of it is left."""
+    short_of = re.sub("^(onnxplug-?)?(ep-)?", "", name)
+    for ending in _ENDINGS:
+        short_of = short_of.removesuffix(ending)
+    short_of = short_of.strip("-0123456789")
+    if not short_of or short_of in _PARTS:
+        return ""
+    return short_of if _reserved(short_of) is None else f"{short_of}-npu"[:LONGEST]
 
 
 def _refuse_taken(folder: Path) -> None:

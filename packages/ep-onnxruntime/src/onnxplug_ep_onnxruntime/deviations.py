@@ -56,7 +56,7 @@ _INEXACT: Mapping[Operator, Kinds] = {
     ("", "ReduceL1"): ("T", _tensors("float", "float16", "int64"), "sums are rough, those of int64 beyond 2**53 inexact"),
     ("", "ReduceMax"): ("T", _FLOATS | _tensors("bool"), _NAN),
     ("", "ReduceMin"): ("T", _FLOATS | _tensors("bool"), _NAN),
-    ("", "ReduceProd"): ("T", _tensors("int32"), "products that overflow are clipped"),
+    ("", "ReduceProd"): ("T", _tensors("int32", "int64"), "it multiplies integers as floats, so that products that overflow are clipped"),
     ("", "ReduceSum"): ("T", _tensors("int64"), "sums beyond 2**53 are inexact"),
     ("", "STFT"): (None, frozenset(), _ROUGH),
     ("", "Selu"): ("T", _FLOATS, _ROUGH),

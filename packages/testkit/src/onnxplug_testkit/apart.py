@@ -1,6 +1,8 @@
-"""A process of its own for checks that compare processes: ``python -m onnxplug_testkit.apart MODULE PROVIDER OPTIONS FOLDER``.
+"""A process of its own for checks that compare processes: ``python -P apart.py MODULE PROVIDER OPTIONS FOLDER``.
 
-It opens a session of each model in FOLDER, runs it on what lies beside it, prints a line of JSON and ends without closing anything.
+It opens a session of each model in FOLDER, the CPU provider behind the one that is judged, runs it on what lies beside it, leaves the
+results there, prints a line of JSON and ends without closing anything. It is run by its path and imports neither the kit nor pytest, so
+that a provider that looks for them finds what any program has.
 """
 
 from __future__ import annotations
@@ -14,28 +16,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 ENDED = 7
 """The exit status of a process that came to its end."""
+CPU = "CPUExecutionProvider"
 _opened: list[Any] = []
 
 
 def main(module: str, provider: str, options: str, folder: str) -> None:
     """SystemExit with ENDED."""
-    from onnxplug_testkit.models import open_session
-    from onnxplug_testkit.subject import Subject
+    import onnxplug
+    from onnxplug.plugins import registry
 
     answer = importlib.import_module(module).onnxplug_provider()
     specs: Sequence[Any] = answer if isinstance(answer, Sequence) else [answer]
-    subject = Subject(next(spec for spec in specs if spec.name == provider), json.loads(options))
-    subject.announce()
+    registry.register_provider(next(spec for spec in specs if spec.name == provider), replace=True)
     found = []
     for path in sorted(Path(folder).glob("*.onnx")):
         feeds = dict(np.load(path.with_suffix(".npz")))
-        _opened.append(open_session(subject, onnx.load(path)))
-        bits = b"".join(np.ascontiguousarray(result).tobytes() for result in _opened[-1].run(None, feeds))
-        found.append({"placement": _opened[-1].placement(), "bits": hashlib.sha256(bits).hexdigest()})
+        settings = onnxplug.SessionOptions()
+        settings.graph_optimization_level = onnxplug.GraphOptimizationLevel.ORT_DISABLE_ALL
+        settings.log_severity_level = 4
+        settings.add_session_config_entry("session.strict_providers", "1")
+        providers: list[Any] = [(provider, json.loads(options)), *([CPU] if provider != CPU else [])]
+        session = onnxplug.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)
+        _opened.append(session)
+        results = session.run(None, feeds)
+        np.savez(path.with_suffix(".results.npz"), *results)
+        bits = b"".join(np.ascontiguousarray(result).tobytes() for result in results)
+        found.append({"placement": session.placement(), "bits": hashlib.sha256(bits).hexdigest()})
     print(json.dumps(found), flush=True)
     sys.exit(ENDED)
 

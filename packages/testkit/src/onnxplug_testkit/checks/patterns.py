@@ -122,11 +122,7 @@ def exported_regions(subject: Subject, seed: int) -> None:
     x = rng.standard_normal((5, 16)).astype(np.float32)
     loads: list[tuple[bytes, list[Any]]] = []
     for made in products(subject, rng):
-        options = onnxplug.SessionOptions()
-        options.add_provider(subject.name, dict(subject.options))
-        compiler = onnxplug.ModelCompiler(options, made.SerializeToString(), embed_compiled_data_into_model=True)
-        compiled = compiler.compile_to_bytes()
-        if any(node.op_type == "EPContext" for node in onnx.load_from_string(compiled).graph.node):
+        if (compiled := exported(subject, made)) is not None:
             loads.append((compiled, expected(made, {"x": x}, subject.name)))
     if not loads:
         raise Unsupported("exports")
@@ -142,6 +138,16 @@ def exported_regions(subject: Subject, seed: int) -> None:
             session.close()
     with open_session(subject, loads[0][0], *behind(subject)) as session:
         agree(session.run(None, {"x": x}), loads[0][1], what="loaded when the others were closed")
+
+
+def exported(subject: Subject, made: onnx.ModelProto) -> bytes | None:
+    """The model that holds what the subject compiled of ``made``; None where it exports nothing."""
+    options = onnxplug.SessionOptions()
+    options.add_provider(subject.name, dict(subject.options))
+    compiler = onnxplug.ModelCompiler(options, made.SerializeToString(), embed_compiled_data_into_model=True)
+    compiled = compiler.compile_to_bytes()
+    found = any(node.op_type == "EPContext" for node in onnx.load_from_string(compiled).graph.node)
+    return compiled if found else None
 
 
 def behind(subject: Subject) -> list[str]:

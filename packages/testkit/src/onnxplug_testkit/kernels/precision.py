@@ -124,17 +124,16 @@ _SUMS = [
 _RANDOM = ["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"]
 _SINGLE = [
     "AffineGrid",
-    "BatchNormalization",
     "DeformConv",
-    "GroupNormalization",
-    "InstanceNormalization",
     "LRN",
-    "MeanVarianceNormalization",
     "RMSNormalization",
     "SimplifiedLayerNormalization",
     "SkipSimplifiedLayerNormalization",
 ]
-_DIFFERENCES = ["Adagrad", "Adam", "LayerNormalization", "Momentum", "SkipLayerNormalization"]
+_DIFFERENCES = [
+    "Adagrad", "Adam", "BatchNormalization", "GroupNormalization", "InstanceNormalization", "LayerNormalization",
+    "MeanVarianceNormalization", "Momentum", "SkipLayerNormalization",
+]  # fmt: skip
 """What subtracts a mean or a step from its input, which may leave little."""
 _QUANTIZES = [
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul", "QLinearSigmoid",
@@ -207,6 +206,7 @@ _TABLE: dict[str, Precision] = {
     "ReduceLogSumExp": Precision("scale", 32, step=1, specials=STEEP),
     "Col2Im": Precision("scale", 32, wide="sum"),
     **{name: Precision("scale", 32, wide="products") for name in ("FusedGemm", "SparseToDenseMatMul")},
+    "ReduceProd": Precision("scale", 32, wide="all"),
     "ReduceSumSquare": Precision("scale", 32, wide="products"),
     "SoftmaxCrossEntropyLoss": Precision("scale", 32, specials=STEEP),
 }

@@ -17,6 +17,7 @@ from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import NAME, subject
+from onnxplug_testkit.mutants.doors import pointing
 from onnxplug_testkit.subject import Subject
 
 _DOORS = "onnxplug_testkit.mutants.doors"
@@ -150,3 +151,15 @@ def stays_when_the_others_go() -> Subject:
 def goes_through_sets() -> Subject:
     """Goes through a set of names, in an order that is another in each process."""
     return _behind("sorting")
+
+
+@mutant("robust.same_without_the_kit")
+def poses_for_the_kit() -> Subject:
+    """Computes carelessly in programs that have not imported the kit's checks."""
+    return _behind("posing")
+
+
+@mutant("robust.same_without_the_kit")
+def exports_where_it_lies() -> Subject:
+    """Exports the number that a region has in this process."""
+    return dataclasses.replace(_behind("pointing"), spec=pointing.onnxplug_provider())

@@ -96,3 +96,36 @@ def wants_an_image() -> Subject:
 def takes_nan_for_nothing() -> Subject:
     """Takes NaN for no number, and what is no number for zero."""
     return _with_operand("NonZero", 0, lambda x: np.nan_to_num(x) if x.dtype.kind == "f" else x)
+
+
+@mutant("kernels.values", "LayerNormalization")
+def takes_variance_in_one_pass() -> Subject:
+    """Takes the mean of squares less the square of the mean for the variance, in single precision."""
+
+    def change(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+        x = inputs[0]
+        if x.dtype != np.float32 or isinstance(result, tuple):
+            return result
+        axes = tuple(range(node.attributes.get("axis", -1) % x.ndim, x.ndim))
+        mean, squares = (np.mean(v, axes, np.float32, keepdims=True) for v in (x, x * x))
+        variance = squares - mean * mean
+        normal = (x - mean) / np.sqrt(np.maximum(variance, 0) + np.float32(node.attributes.get("epsilon", 1e-5)))
+        return (normal * inputs[1] + (inputs[2] if len(inputs) > 2 else 0)).astype(x.dtype)
+
+    return with_results(change, ("LayerNormalization",))
+
+
+@mutant("kernels.values", "ReduceProd")
+def clips_products() -> Subject:
+    """Multiplies integers as floats, so that a product beyond their type is its largest number."""
+
+    def change(node: NodeView, inputs: Sequence[Any], result: Any) -> Any:
+        x = inputs[0]
+        if x.dtype != np.int32 or not x.size:
+            return result
+        given = inputs[1].tolist() if len(inputs) > 1 else node.attributes.get("axes", ())
+        limits, axes = np.iinfo(np.int32), tuple(given) or None
+        wide = np.prod(x.astype(np.float64), axes, keepdims=bool(node.attributes.get("keepdims", 1)))
+        return np.asarray(np.clip(wide, limits.min, limits.max)).astype(np.int32)
+
+    return with_results(change, ("ReduceProd",))

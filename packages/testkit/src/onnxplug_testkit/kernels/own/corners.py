@@ -21,6 +21,7 @@ def corner_nodes() -> Iterator[OwnNode]:
     yield from _places()
     yield from _nothing()
     yield from _many()
+    yield from _far_from_zero()
     yield from _operands()
 
 
@@ -99,6 +100,18 @@ def _many() -> Iterator[OwnNode]:
     yield node("GlobalAveragePool", 1, [image], [H], label="many", elements="float16")
     whole = (bytes_of(np.int64, 2, _MANY, low=-9), N)
     yield node("CumSum", 14, [whole, (scalar(1, np.int64), N)], [N], label="many", elements="int32 int64")
+
+
+def _far_from_zero() -> Iterator[OwnNode]:
+    """What is normalized lies close together, far from zero: a mean of squares less the square of the mean has few digits left."""
+    single = "float double"
+    image, scale, bias = real(2, 4, 5, 6, low=99.0, high=101.0), real(4, low=0.5), real(4)
+    yield node("InstanceNormalization", 6, [image, scale, bias], [F], label="far", elements=single)
+    yield node("MeanVarianceNormalization", 13, [image], [F], label="far", elements=single)
+    spread = [scale, bias, real(4, low=99.0, high=101.0), real(4, low=0.5)]
+    yield node("BatchNormalization", 15, [image, *spread], [F, F, F], label="far", elements=single, training_mode=1)
+    rows = real(3, 16, low=99.0, high=101.0)
+    yield node("LayerNormalization", 17, [rows, real(16), real(16)], [F], label="far", elements=single)
 
 
 def _operands() -> Iterator[OwnNode]:

@@ -75,3 +75,19 @@ def test_tf32_is_for_float32_only() -> None:
     assert (compute_type(f32, True), compute_type(f32, False)) == (77, 68)
     assert compute_type(f16, True) == compute_type(bf16, True) == 68 and compute_type(f64, True) == 70
     assert compute_type(np.dtype(np.int8), True) is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "turned"),
+    [
+        ((2, 3), (4, 5), {}),
+        ((3,), (4, 5), {}),
+        ((6, 2, 3), (6, 4, 5), {}),
+        ((3, 2), (2, 5), {"trans_a": True, "trans_b": True}),
+    ],
+)
+def test_factors_that_do_not_go_together_are_no_product(
+    a: tuple[int, ...], b: tuple[int, ...], turned: dict[str, bool]
+) -> None:
+    """cuBLAS, which knows no shapes, would read beside them."""
+    assert product(a, b, **turned) is None

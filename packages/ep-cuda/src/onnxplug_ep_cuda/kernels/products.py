@@ -51,14 +51,17 @@ class Product:
 
 
 def product(a: Sequence[int], b: Sequence[int], *, trans_a: bool = False, trans_b: bool = False) -> Product | None:
-    """A call that multiplies dense row-major tensors of these shapes as MatMul does; None where no single one does.
+    """A call that multiplies dense row-major tensors of these shapes as MatMul does; None where no single one does, or where they do not
+    go together.
 
     With a transposition, the last two axes of that operand are the other way round.
     """
     a = (1, *a) if len(a) == 1 else tuple(a)
     b = (*b, 1) if len(b) == 1 else tuple(b)
     rows, inner = (a[-1], a[-2]) if trans_a else (a[-2], a[-1])
-    columns = b[-2] if trans_b else b[-1]
+    other, columns = (b[-1], b[-2]) if trans_b else (b[-2], b[-1])
+    if inner != other:
+        return None
     batch_a, batch_b = math.prod(a[:-2]), math.prod(b[:-2])
     if batch_b == 1 and not trans_a:  # one matrix for all rows: one product
         rows, batch_a = rows * batch_a, 1

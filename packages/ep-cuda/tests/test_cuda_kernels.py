@@ -17,12 +17,13 @@ from onnx.backend.test.runner import Runner
 from test_backend_data import COVERED, attribute, entry_for, value
 
 import onnxplug_kernels
-from onnxplug.contract import Kernel, KernelRegistry, TensorSpec
+from onnxplug.contract import Kernel, KernelDef, KernelRegistry, TensorSpec
 from onnxplug_ep_cuda.codegen.kernel import CountedKernel
 from onnxplug_ep_cuda.codegen.table import ALONE
 from onnxplug_ep_cuda.kernels import elementwise, move
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.registry import HOST_RESULTS, ArrayKernel, claimable, registry
+from onnxplug_kernels.refusals import Refusal
 
 SOURCES = Path(onnxplug_kernels.__file__).parent
 
@@ -253,3 +254,33 @@ def test_kernels_with_a_writing_form_say_so(with_numpy: KernelRegistry) -> None:
     bound = kernel.bind([TensorSpec(f32, (8, 4)), TensorSpec(f32, (4, 2))], [TensorSpec(f32, (8, 2))])
     assert bound is not None and bound.workspace == 0
     assert kernel.bind([TensorSpec(f32, (0, 4)), TensorSpec(f32, (4, 2))], [TensorSpec(f32, (0, 2))]) is None
+
+
+MISFITS: dict[str, tuple[dict[str, Any], list[tuple[int, ...] | None]]] = {
+    "BiasGelu": ({}, [(2, 3, 8), (7,)]),
+    "MatMulNBits": ({"K": 64, "N": 8, "block_size": 32, "bits": 4}, [(3, 64), (8, 2, 16), (15,)]),
+    "SkipLayerNormalization": ({}, [(2, 3, 8), (2, 3, 8), (7,)]),
+    "RotaryEmbedding": ({}, [(2, 3, 4, 8), (2,), (9, 4), (9, 3)]),
+}
+
+
+@pytest.mark.parametrize("op_type", MISFITS)
+def test_operands_that_do_not_fit_are_refused_before_a_kernel_reads_beside_them(
+    op_type: str, with_numpy: KernelRegistry
+) -> None:
+    attributes, shapes = MISFITS[op_type]
+    node: Any = SimpleNamespace(
+        op_type=op_type,
+        domain="com.microsoft",
+        since_version=1,
+        constraint_types={},
+        attributes=attributes,
+        outputs=["y"],
+    )
+    found = with_numpy.kernel_for(node)
+    assert isinstance(found, KernelDef)
+    kernel: Any = found.create(node)
+    specs = [None if s is None else TensorSpec(np.dtype(np.float32), s) for s in shapes]
+    assert kernel.bind(specs, [specs[0]]) is None
+    with pytest.raises(Refusal, match=f"of {op_type} has shape"):
+        kernel(*(None if s is None else np.zeros(s, np.float32) for s in shapes))

@@ -14,8 +14,7 @@ from onnxplug_ep_cpu.kernels.forms import Form, NumPyKernel, forms
 from onnxplug_ep_cpu.namespace import numpy
 from onnxplug_ep_cpu.threads import LimitedKernel
 from onnxplug_kernels.catalogue import OpKernel, catalogue, entries
-from onnxplug_kernels.fitting import RULES, misfit
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal
+from onnxplug_kernels.fitting import RULES, fitted, misfit
 
 # The output is the input under another shape.
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
@@ -99,7 +98,7 @@ def _create(entry: OpKernel, candidates: Sequence[Form], node: NodeView) -> Kern
     unfit = None
     if (entry.domain, entry.op_type) in RULES:
         unfit = functools.partial(_unfit, entry, attributes)
-        function = functools.partial(_fitted, unfit, function)
+        function = functools.partial(fitted, entry.domain, entry.op_type, attributes, function)
     form = next((f for f in candidates if f.since <= node.since_version <= f.until), None)
     return function if form is None else NumPyKernel(function, form, attributes, unfit)
 
@@ -108,12 +107,6 @@ def _unfit(entry: OpKernel, attributes: Mapping[str, Any], inputs: Sequence[Any]
     """Which of the operands, arrays or specs, does not fit the others."""
     shapes = [None if x is None else x.shape for x in inputs]
     return misfit(entry.domain, entry.op_type, shapes, attributes)
-
-
-def _fitted(unfit: Callable[..., str | None], function: Callable[..., Any], *inputs: Any) -> Any:
-    if (reason := unfit(inputs)) is not None:
-        raise Refusal(reason, INVALID_ARGUMENT)
-    return function(*inputs)
 
 
 def _with(function: Callable[..., Any], attributes: dict[str, Any]) -> functools.partial[Any]:

@@ -22,6 +22,7 @@ from onnxplug_ep_cuda.memory import VECTOR
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT, WRITTEN_TYPES
 from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
+from onnxplug_kernels.fitting import RULES, fitted, misfit
 
 ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Operators whose output is the input under another shape."""
@@ -170,6 +171,9 @@ def _create(
         form = functools.partial(recurrent.form, node)
     elif form is None and (lower := LOWERINGS.get(name)) is not None:
         form = functools.partial(generated, lower, node)
+    if name in RULES:
+        function = functools.partial(fitted, *name, attributes, function)
+        form = None if form is None else functools.partial(_fitting, form, *name)
     if name in ON_DEVICE:
         function = functools.partial(_with_hosted, ON_DEVICE[name], function)
     return ArrayKernel(xp, place, function, form, attributes, CACHES.get(name, ()))
@@ -178,6 +182,12 @@ def _create(
 def _with_hosted(hosted: Collection[int], function: Callable[..., Any], *inputs: Any) -> Any:
     """``function`` of inputs of which some are brought to the host."""
     return function(*(x.get() if n in hosted and hasattr(x, "get") else x for n, x in enumerate(inputs)))
+
+
+def _fitting(form: Form, domain: str, op_type: str, inputs: Any, outputs: Any, **attributes: Any) -> Into | None:
+    """The writing form of operands that fit one another: generated kernels would read beside others, which the function refuses."""
+    shapes = [None if spec is None else spec.shape for spec in inputs]
+    return form(inputs, outputs, **attributes) if misfit(domain, op_type, shapes, attributes) is None else None
 
 
 def _attending(

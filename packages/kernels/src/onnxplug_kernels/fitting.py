@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from onnxplug_kernels.refusals import braced
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
 
 MS = "com.microsoft"
 Shape = tuple[int, ...]
@@ -200,6 +200,14 @@ def misfit(domain: str, op_type: str, shapes: Shapes, attributes: Mapping[str, A
         if shape is not None and not _fits(words.split(), tuple(shape), shapes[0], bound):
             return f"input {index} of {op_type} has shape {braced(shape)}, expected is{_read(words, bound)}"
     return None
+
+
+def fitted(domain: str, op_type: str, attributes: Mapping[str, Any], function: Callable[..., Any], *inputs: Any) -> Any:
+    """``function`` of arrays that fit one another. Refusal where one does not."""
+    shapes = [None if x is None else x.shape for x in inputs]
+    if (reason := misfit(domain, op_type, shapes, attributes)) is not None:
+        raise Refusal(reason, INVALID_ARGUMENT)
+    return function(*inputs)
 
 
 def _fits(words: list[str], shape: Shape, first: Any, bound: dict[str, Any]) -> bool:

@@ -284,3 +284,10 @@ def test_operands_that_do_not_fit_are_refused_before_a_kernel_reads_beside_them(
     assert kernel.bind(specs, [specs[0]]) is None
     with pytest.raises(Refusal, match=f"of {op_type} has shape"):
         kernel(*(None if s is None else np.zeros(s, np.float32) for s in shapes))
+
+
+def test_a_shape_that_a_run_decides_is_looked_at_by_the_function() -> None:
+    x, y = (TensorSpec(np.dtype(np.float32), s) for s in ((2, 3), (4, 2, 3)))
+    shape = TensorSpec(np.dtype(np.int64), (3,))
+    assert move.expand([x, shape], [y]) is None
+    assert move.expand([x, TensorSpec(shape.dtype, shape.shape, np.array([4, 2, 3]))], [y]) is not None

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import onnxplug
+from onnxplug_ep_cpu.codegen.compiler import Compiler
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
+from onnxplug_ep_cpu.codegen.kernels.tile import FEW
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY, parts, rests
 from onnxplug_ep_cpu.codegen.lower.tiles import full_tiles
 from onnxplug_ep_cpu.codegen.program import Program
+from onnxplug_ep_cpu.codegen.target import host_target
 
 node = helper.make_node
 SIZE = st.integers(1, 40)
@@ -55,6 +58,29 @@ def test_deep_products(m: int, k: int, n: int) -> None:
     (got,), (alone,) = (run_native(proto, {"x": x}, threads=threads) for threads in (3, 1))
     close(got, product(x, w) + normal(n))
     np.testing.assert_array_equal(got, alone)
+
+
+@pytest.mark.parametrize("m", [8, 13, 16, 31, 64])
+def test_passes_over_a_panel_bring_all_of_the_next_one_near(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few passes bring it to the second-level cache, more to the first."""
+    found: list[tuple[Gemm, int]] = []
+    call = Program.call
+
+    def recorded(self: Program, kernel: Any, args: Any, *rest: Any, **more: Any) -> None:
+        if isinstance(kernel, Gemm):
+            whole, left = divmod(m, kernel.rows)
+            found.append((kernel, min(args[9], whole) + (left > 0)))
+        call(self, kernel, args, *rest, **more)
+
+    monkeypatch.setattr(Program, "call", recorded)
+    x, w = normal(m, 64), normal(64, 640)
+    run_native(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}), {"x": x}, threads=1)
+    ((kernel, passes),) = found
+    target = host_target()
+    assert passes * kernel.near * 64 >= 4 * kernel.unroll * kernel.vectors * target.lanes
+    text = Compiler(target, None).text(kernel)
+    assert ("i32 0, i32 2, i32 1" in text) == (1 < passes <= FEW)
+    assert ("i32 0, i32 3, i32 1" in text) == (not 1 < passes <= FEW)
 
 
 def test_subnormal_weights_are_zeros() -> None:

@@ -186,9 +186,10 @@ class Emitter:
         name = f"llvm.masked.store.v{self.lanes}{_short(element)}.p0"
         self.intrinsic(name, "void", (v, value), (PTR, pointer), (I32, str(align)), (self.vec("i1"), mask))
 
-    def prefetch(self, pointer: str, write: bool = False) -> None:
-        """Bring a line near for reading or for writing."""
-        self.intrinsic("llvm.prefetch.p0", "void", (PTR, pointer), (I32, str(int(write))), (I32, "3"), (I32, "1"))
+    def prefetch(self, pointer: str, write: bool = False, level: int = 1) -> None:
+        """Bring a line to the cache of that level, for reading or for writing."""
+        kind, near = str(int(write)), str(4 - level)
+        self.intrinsic("llvm.prefetch.p0", "void", (PTR, pointer), (I32, kind), (I32, near), (I32, "1"))
 
     # ---- vectors
 

@@ -9,6 +9,9 @@ from onnxplug_ep_cpu.codegen.kernels.map import MEMORY, SIZES, widen
 
 Sums = list[list[str]]
 """Rows of vectors."""
+FEW = 3
+"""Passes over a panel, from two on, in which the next one comes to the second-level cache: it comes from memory all the time then, and
+more lines can be on their way there than to the first-level cache. In a single pass it is read too soon for that."""
 CHAINS = 8
 """Sums under way at once that hide the latency of a product."""
 
@@ -97,12 +100,20 @@ class Tile:
 
     def _bring(self, f: Emitter, far: str) -> None:
         """Bring the next lines near."""
+        lines = self.unroll * self.vectors * f.lanes * SIZES[self._held] // 64
         if isinstance(self.near, int):
             for line in range(self.near):
-                f.prefetch(f.at(far, 64 * line))
-        else:
-            with f.loop(0, self.near) as more:
-                f.prefetch(f.at(far, f.shl(more.index, 6)))
+                f.prefetch(f.at(far, 64 * line), level=2 if self.near < lines <= FEW * self.near else 1)
+            return
+        share = f.select(f.less(self.near, lines), "i64", self.near, "0")
+        second = f.select(f.less(lines - 1, f.mul(share, FEW)), "i64", self.near, "0")
+        for level, count in ((1, f.sub(self.near, second)), (2, second)):
+            with f.loop(0, count) as more:
+                f.prefetch(f.at(far, f.shl(more.index, 6)), level=level)
+
+    @property
+    def _held(self) -> str:
+        return self.element if self.weights == "float32" else self.weights
 
     def _steps(
         self, f: Emitter, rows: list[str], k: str, b: str, steps: int, sets: list[list[str]], ldb: str | None,
@@ -110,7 +121,7 @@ class Tile:
     ) -> str:  # fmt: skip
         """``steps`` steps of k, in place on ``sets``; returns B's address behind them."""
         type_, unit = MEMORY[self.element], SIZES[self.element]
-        held = self.element if self.weights == "float32" else self.weights
+        held = self._held
         lies, offset = SIZES[held], f.mul(k, unit)
         starts = [f.at(row, offset) for row in rows]
         for j in range(steps):

@@ -104,7 +104,7 @@ def product(
     reach = min(depth, gather.fresh) if gather else step
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
-    near = greatest(1, turn * width * lies // 64 // passes)
+    near = -(-(turn * width * lies // 64) // passes)
     told = tile.varies or b.prepared.varies  # it differs with the number of images too
     kernel = replace(kernel, near=ANY if told else near)
     blocks = greatest(1, -(-tiles // block))

@@ -61,8 +61,8 @@ def test_deep_products(m: int, k: int, n: int) -> None:
 
 
 @pytest.mark.parametrize("m", [8, 13, 16, 31, 64])
-def test_passes_over_a_panel_bring_all_of_the_next_one_near(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few passes bring it to the second-level cache, more to the first."""
+def test_few_passes_over_a_panel_bring_all_of_the_next_one_near(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the second-level cache, and more a part of it to the first."""
     found: list[tuple[Gemm, int]] = []
     call = Program.call
 
@@ -77,7 +77,8 @@ def test_passes_over_a_panel_bring_all_of_the_next_one_near(m: int, monkeypatch:
     run_native(model([node("MatMul", ["x", "w"], ["y"])], {"x": x}, ["y"], {"w": w}), {"x": x}, threads=1)
     ((kernel, passes),) = found
     target = host_target()
-    assert passes * kernel.near * 64 >= 4 * kernel.unroll * kernel.vectors * target.lanes
+    if passes <= FEW:
+        assert passes * kernel.near * 64 >= 4 * kernel.unroll * kernel.vectors * target.lanes
     text = Compiler(target, None).text(kernel)
     assert ("i32 0, i32 2, i32 1" in text) == (1 < passes <= FEW)
     assert ("i32 0, i32 3, i32 1" in text) == (not 1 < passes <= FEW)

@@ -11,6 +11,7 @@ from onnxplug.contract.sizes import computed, greatest, least, portion
 from onnxplug_ep_cpu.codegen import expr as ex
 from onnxplug_ep_cpu.codegen.kernels.gemm import Gemm
 from onnxplug_ep_cpu.codegen.kernels.map import SIZES
+from onnxplug_ep_cpu.codegen.kernels.tile import FEW
 from onnxplug_ep_cpu.codegen.kernels.tile_rows import ANY
 from onnxplug_ep_cpu.codegen.lower.context import Lowering
 from onnxplug_ep_cpu.codegen.lower.tiles import FEW_TILES, Tile, full_tiles
@@ -104,7 +105,7 @@ def product(
     reach = min(depth, gather.fresh) if gather else step
     block = _rows_per_item(b, tiles, unit * tile.rows, reach * together, count * math.prod(batch))
     passes = greatest(1, least(tiles, block) + least(left, 1))  # over a panel; each brings a part of the next one near
-    near = -(-(turn * width * lies // 64) // passes)
+    near = computed(_lines_near, turn * width * lies // 64, passes)
     told = tile.varies or b.prepared.varies  # it differs with the number of images too
     kernel = replace(kernel, near=ANY if told else near)
     blocks = greatest(1, -(-tiles // block))
@@ -137,6 +138,12 @@ def _depth(b: Lowering, k: int, line: int) -> int:
     if line * k <= b.target.l2 // 4:
         return k
     return -(-k // (-(-k // fitting)) // 8) * 8
+
+
+def _lines_near(lines: int, passes: int) -> int:
+    """Lines of the next panel that a turn of the loop brings near, if a turn reads so many: in few passes all together bring all, in
+    more they leave the rest to the processor, which then has the time to find it."""
+    return -(-lines // passes) if passes <= FEW else max(1, lines // passes)
 
 
 def _rows_per_item(b: Lowering, tiles: int, column: int, depth: int, others: int) -> int:

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import unittest
+from contextlib import nullcontext
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from core_providers import CPU
 import onnxplug
 from onnxplug import shim
 from onnxplug._wheel import adopt
+from onnxplug.contract.errors import STATUS_ERRORS
 from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 
 X = np.array([[1, -2]], np.float32)
@@ -425,6 +427,58 @@ def test_native_only_things_say_so(tmp_path: Path) -> None:
         onnxplug.SessionOptions().register_custom_ops_library(str(library))
     with pytest.raises(OrtNotImplemented, match="providers are Python packages here"):
         onnxplug.register_execution_provider_library("x", str(library))
-    (tmp_path / "m.ort").write_bytes(b"ORTM")
-    with pytest.raises(OrtNotImplemented, match=r"\.ort files are onnxruntime's own format"):
-        onnxplug.InferenceSession(str(tmp_path / "m.ort"))
+
+
+MARKED = b"\x1c\0\0\0ORTM"
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "form", "error"),
+    [
+        ("m.ort", MARKED, "", "NotImplemented"),
+        ("m.ORT", MARKED, "", "NotImplemented"),
+        ("m.ort", PLAIN, "", "NotImplemented"),
+        ("m.onnx", MARKED, "ORT", "NotImplemented"),
+        ("", MARKED, "", "NotImplemented"),
+        ("", MARKED, "ORT", "NotImplemented"),
+        ("m.onnx", PLAIN, "ORT", "Fail"),
+        ("", PLAIN, "ORT", "Fail"),
+        ("m.onnx", MARKED, "", "InvalidProtobuf"),
+        ("", MARKED, "ONNX", "InvalidProtobuf"),
+        ("missing.ort", b"", "", "NoSuchFile"),
+        ("m.ort", PLAIN, "ONNX", ""),
+    ],
+)
+def test_onnxruntimes_own_format_is_not_read(tmp_path: Path, name: str, contents: bytes, form: str, error: str) -> None:
+    path, options = tmp_path / name, onnxplug.SessionOptions()
+    if name and contents:
+        path.write_bytes(contents)
+    if form:
+        options.add_session_config_entry("session.load_model_format", form)
+    source = str(path) if name else contents
+    if not error:
+        assert onnxplug.InferenceSession(source, options).run(None, {"x": X})
+        return
+    with pytest.raises(STATUS_ERRORS) as caught:
+        onnxplug.InferenceSession(source, options)
+    assert type(caught.value).__name__ == error
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "is_written"),
+    [
+        ("m.ort", "", False),
+        ("m.ORT", "", False),
+        ("m.onnx", "ORT", False),
+        ("m.ort", "ONNX", True),
+        ("m.onnx", "", True),
+    ],
+)
+def test_onnxruntimes_own_format_is_not_written(tmp_path: Path, name: str, form: str, is_written: bool) -> None:
+    options, path = onnxplug.SessionOptions(), tmp_path / name
+    options.optimized_model_filepath = str(path)
+    if form:
+        options.add_session_config_entry("session.save_model_format", form)
+    with nullcontext() if is_written else pytest.raises(OrtNotImplemented, match=r"\.ort files are onnxruntime's own"):
+        onnxplug.InferenceSession(PLAIN, options)
+    assert path.exists() == is_written

@@ -12,9 +12,9 @@ import numpy as np
 
 from onnxplug._onnx import defer
 from onnxplug.contract.errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
-from onnxplug.contract.errors import NotImplemented as OrtNotImplemented
 from onnxplug.contract.records import record
 from onnxplug.load.origin import BytesOrigin, FileOrigin, Origin
+from onnxplug.load.ort_format import refuse_ort
 
 if TYPE_CHECKING:
     from onnxplug.load.skim import Skimmed
@@ -44,13 +44,15 @@ class Model:
         return metadata(self.proto)
 
 
-def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = "") -> Model:
+def load_model(source: str | os.PathLike[str] | bytes, external_folder: str = "", form: str = "") -> Model:
     """Read a model from a path or from serialized bytes.
 
-    ``external_folder`` overrides where the external data of a bytes model lies (default: the working directory). Raises
-    NoSuchFile, InvalidProtobuf, InvalidArgument (no graph inside), Fail (IR or opset newer than onnx knows),
-    NotImplemented (.ort files).
+    ``external_folder`` overrides where the external data of a bytes model lies (default: the working directory). ``form``: ``ONNX``,
+    ``ORT``, or '' for what the file's name or the bytes say. Raises NoSuchFile, InvalidProtobuf, InvalidArgument (no graph inside), Fail
+    (IR or opset newer than onnx knows), NotImplemented (onnxruntime's own format).
     """
+    if form != "ONNX":
+        refuse_ort(source if isinstance(source, bytes) else os.fspath(source), form)
     defer()
     from onnx import ModelProto
 
@@ -86,8 +88,6 @@ def normal_domain(domain: str) -> str:
 
 
 def _read(path: str) -> tuple[Skimmed, FileOrigin]:
-    if path.endswith(".ort"):
-        raise OrtNotImplemented(f"{path}: .ort files are onnxruntime's own format; save the model as .onnx")
     try:
         with open(path, "rb") as file:
             return _skimmed(file), FileOrigin.of(path, file.fileno())

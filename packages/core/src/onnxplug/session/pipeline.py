@@ -150,6 +150,12 @@ def _placing_again(
 
 def open_model(source: str | bytes, options: SessionOptions, selection: Selection) -> Opened:
     """Load: the model, or the optimized graph that an earlier session kept of it, and what ``build`` needs besides."""
+    if options.optimized_model_filepath:
+        from onnxplug.load.ort_format import refuse_to_write_ort
+
+        refuse_to_write_ort(
+            options.optimized_model_filepath, options._config_entries.get("session.save_model_format", "")
+        )
     providers = [session_provider(i) for i in selection.instances]
     schemas, kept = Schemas(partial(op_schemas, selection.instances)), shelf(source, options, selection)
     recalled = None if kept is None else kept.get(schemas)
@@ -168,9 +174,7 @@ def load(source: Any, options: SessionOptions) -> Model:
     folder = options._config_entries.get("session.model_external_initializers_file_folder_path", "")
     from onnxplug.load import load_model
 
-    if options._config_entries.get("session.load_model_format") == "ORT" and not str(source).endswith(".ort"):
-        raise Fail("session.load_model_format is ORT: ORT model verification failed, only ONNX models are read")
-    return load_model(source, folder)
+    return load_model(source, folder, options._config_entries.get("session.load_model_format", ""))
 
 
 def read(model: Model, options: SessionOptions, schemas: Schemas) -> Graph:

@@ -73,7 +73,7 @@ class Recalled:
         """The ModelProto, parsed now. Fail when the file is not the one that it was."""
         from onnxplug.load import load_model
 
-        model = load_model(self.shelf.source, self.shelf.folder)
+        model = load_model(self.shelf.source, self.shelf.folder, "ONNX")  # which the first session found it is
         if model.origin != self.shelf.origin:
             raise Fail(
                 f"The model is needed again from '{self.path}', but it has been written to since the session was created"

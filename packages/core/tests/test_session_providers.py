@@ -217,6 +217,13 @@ def test_providers_of_the_options_are_those_of_set_providers_too() -> None:
     assert made.get_providers() == [REFERENCE, CPU]
 
 
+def test_enable_fallback_is_a_number(ort: Any) -> None:
+    with pytest.raises(ValueError, match="invalid literal for int"):
+        ort.InferenceSession(PLAIN, providers=[CPU], enable_fallback="x")
+    with pytest.raises(ValueError, match="must be either strings or"):
+        ort.InferenceSession(PLAIN, providers=[3], enable_fallback=2)
+
+
 def test_fallback_is_tried_once(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:
     """What fails then has the first failure as its cause; and where it succeeds, runs have no other."""
     with pytest.raises(Exception, match="protobuf parsing failed") as caught:

@@ -54,6 +54,7 @@ def test_every_form_of_run_gives_a_sparse_tensor(ort: Any, form: str) -> None:
     y, w = session.run(None, {"X": X})
     assert y.tolist() == [[3, 0, 3]]
     assert isinstance(w, importlib.import_module(f"{ort.__name__}.capi.onnxruntime_pybind11_state").SparseTensor)
+    assert type(w).__name__ == "SparseTensor"
     check(ort, w)
 
     (value,) = session.run_with_ort_values(["W"], {"X": ort.OrtValue.ortvalue_from_numpy(X)})

@@ -158,6 +158,9 @@ class SparseData:
         return tuple(map(_read_only, self._indices))
 
 
+SparseData.__name__ = SparseData.__qualname__ = "SparseTensor"  # the name that programs print
+
+
 class SparseTensor:
     """A sparse tensor; made by ``sparse_coo_from_numpy`` and ``sparse_csr_from_numpy``, which alias the arrays given to
     them, or over what ``capi.onnxruntime_pybind11_state.SparseTensor`` makes.

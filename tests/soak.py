@@ -150,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--provider", action="append", help=f"may be repeated; default: {CPU}")
     given = options.parse_args(arguments)
     providers = given.provider or [CPU]
+    onnxplug.set_default_logger_severity(3)  # every session warns of the initializer that nobody reads
     failed = False
     for name, work in (
         (f"{given.sessions} sessions", lambda: sessions(given.sessions, providers)),

@@ -22,6 +22,7 @@ from onnxplug_testkit.kernels.own.node import OwnNode
 from onnxplug_testkit.kernels.own.packed import packed_nodes
 from onnxplug_testkit.kernels.own.quantized import quantized_nodes
 from onnxplug_testkit.kernels.own.ranks import rank_nodes
+from onnxplug_testkit.kernels.own.rare import rare_nodes
 from onnxplug_testkit.kernels.own.recurrent import recurrent_nodes
 from onnxplug_testkit.kernels.own.standard import standard_nodes
 from onnxplug_testkit.kernels.own.uneven import uneven_nodes
@@ -40,6 +41,7 @@ def own_nodes() -> Iterator[OwnNode]:
         *rank_nodes(),
         *large_nodes(),
         *corner_nodes(),
+        *rare_nodes(),
         *machine_learning_nodes(),
         *given_ml_nodes(),
         *contrib_nodes(),

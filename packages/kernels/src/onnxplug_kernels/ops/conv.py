@@ -90,6 +90,9 @@ def causal_conv_with_state(
     xp: Any, x: Any, weight: Any, bias: Any = None, past_state: Any = None, *, activation: str = "none"
 ) -> tuple[Any, Any]:
     """Depthwise convolution of (N, C, L) that sees only the past; with its last k - 1 inputs as the next state."""
+    state = (*x.shape[:2], weight.shape[2] - 1)
+    if past_state is not None and tuple(past_state.shape) != state:
+        raise Refusal(f"past_state has shape {braced(past_state.shape)}, not {braced(state)}")
     y, sequence = causal_conv(xp, x, weight, bias, past_state, activation, 1)
     return y, xp.asarray(sequence[:, :, x.shape[2] :], copy=True)
 

@@ -34,6 +34,9 @@ def linear_attention(
 
     The state is (batch, kv heads, key size, value size), in float32 throughout; query heads share their group's.
     """
+    given = [each for each in (query, key, value, decay, beta) if each is not None]
+    if len({tuple(each.shape[:2]) for each in given}) > 1:
+        raise Refusal(f"operands are of several batches or lengths: {', '.join(braced(each.shape) for each in given)}")
     output, states = recurrence(
         xp, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads, scale, update_rule, 1
     )

@@ -7,6 +7,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import in_float32
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.softmax import log_softmax
+from onnxplug_kernels.refusals import Refusal, braced
 
 
 @op("NegativeLogLikelihoodLoss", 12, 22)
@@ -24,6 +25,8 @@ def negative_log_likelihood_loss(
 
     ``reduction`` is "none", "sum" or "mean", which divides by the sum of the weights. Ignored targets have weight 0.
     """
+    if weight is not None and tuple(weight.shape) != (log_probabilities.shape[1],):
+        raise Refusal(f"weight has shape {braced(weight.shape)}, there are {log_probabilities.shape[1]} classes")
     weights = None
     if ignore_index is not None:
         counted = target != ignore_index

@@ -35,6 +35,8 @@ def _dft(xp: Any, x: Any, dft_length: Any, axis: int, inverse: int, onesided: in
     if axis == x.ndim - 1:
         raise ValueError("DFT along the last axis, which holds the real and imaginary parts")
     _check_parts(x)
+    if onesided and not inverse and x.shape[-1] == 2:
+        raise ValueError("a one-sided DFT is that of real numbers")
     if inverse and onesided and x.shape[-1] == 1:
         raise ValueError("the inverse of a one-sided DFT is that of complex numbers")
     if dft_length is not None:

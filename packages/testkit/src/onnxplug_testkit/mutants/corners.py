@@ -129,3 +129,9 @@ def clips_products() -> Subject:
         return np.asarray(np.clip(wide, limits.min, limits.max)).astype(np.int32)
 
     return with_results(change, ("ReduceProd",))
+
+
+@mutant("kernels.shape", "Cast")
+def gives_scalars_a_dimension() -> Subject:
+    """Gives a tensor without dimensions one."""
+    return with_results(lambda node, inputs, result: np.atleast_1d(result), ("Cast",))

@@ -94,6 +94,7 @@ def _places() -> Iterator[OwnNode]:
 def _settings() -> Iterator[OwnNode]:
     image = real(1, 2, 7, 6)
     yield node("Conv", 11, [image, real(3, 2, 3, 2)], [F], label="valid", auto_pad="VALID", strides=[3, 2])
-    for name in ("alpha", "beta"):
-        yield node("Gemm", 13, [real(3, 4), real(4, 5), real(5)], [F], label=f"no_{name}", **{name: 0.0})
+    product = [real(3, 4), real(4, 5), real(5)]
+    yield node("Gemm", 13, product, [F], label="no_alpha", alpha=0.0)
+    yield node("Gemm", 13, product, [F], label="no_beta", beta=0.0)
     yield node("Einsum", 12, [real(2, 3), real(3, 4), real(4, 2)], [F], label="three", equation="ij,jk,kl->il")

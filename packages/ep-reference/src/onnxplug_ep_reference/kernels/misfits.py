@@ -31,7 +31,7 @@ class Inference:
         given = {
             name: value for name, value in zip(self._node.input, operands, strict=False) if name and value is not None
         }
-        if not all(isinstance(value, np.ndarray) for value in given.values()):
+        if len(given) < sum(map(bool, self._node.input)) or not all(isinstance(v, np.ndarray) for v in given.values()):
             return None
         types = {name: helper.make_tensor_type_proto(_code(value), value.shape) for name, value in given.items()}
         known = {name: value for name, value in given.items() if value.dtype == np.int64 and value.size <= TOLD}
@@ -109,7 +109,7 @@ _RULES: Mapping[str, tuple[str, Callable[..., bool]]] = {
     "ScatterND": ("updates are not of the shape that indices ask for", _scatters_blocks),
     "TopK": (
         "K is negative or larger than the axis",
-        lambda told, x, k: 0 <= k.item() <= x.shape[told.get("axis", -1)],
+        lambda told, x, *k: not k or 0 <= k[0].item() <= x.shape[told.get("axis", -1)],
     ),
 }
 """What operands of an operator must be, and what is wrong where they are not."""

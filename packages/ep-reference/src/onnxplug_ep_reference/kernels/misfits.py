@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, defs, helper, numpy_helper, shape_inference
+from onnx import NodeProto, TensorProto, checker, defs, helper, numpy_helper, shape_inference
 
 TOLD = 64
 """Elements of an operand up to which inference is told its values: axes, extents and the like."""
@@ -39,7 +39,10 @@ class Inference:
         try:
             shape_inference.infer_node_outputs(self._schema, self._node, types, data, opset_imports=self._imports)
         except shape_inference.InferenceError as error:
-            return str(error)
+            # types are the session's to look at; of an optional, what it holds is fed
+            return None if "[TypeInferenceError]" in str(error) else str(error)
+        except checker.ValidationError:
+            return None
         return None if rule is None or rule[1](told, *operands) else rule[0]
 
 

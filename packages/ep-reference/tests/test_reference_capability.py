@@ -151,8 +151,20 @@ def test_limits_of_boxes_may_be_left_out(provider: ReferenceProvider) -> None:
 
 
 def test_a_failing_operator_is_fail_with_its_cause(provider: ReferenceProvider) -> None:
-    with pytest.raises(Fail, match=r"Add \(Add\): onnx.reference: ValueError: .*broadcast"):
+    with pytest.raises(Fail, match=r"Gather \(Gather\): onnx.reference: IndexError: .*out of bounds"):
+        run(provider, node("Gather", 13, 2), np.ones(2, np.float32), np.array([3]))
+
+
+def test_operands_that_do_not_go_together_are_fail_in_the_words_of_inference(provider: ReferenceProvider) -> None:
+    with pytest.raises(Fail, match=r"Add \(Add\): .*Incompatible dimensions"):
         run(provider, node("Add", 14, 2), np.ones(2, np.float32), np.ones(3, np.float32))
+
+
+def test_one_element_may_be_an_extent_of_a_range(provider: ReferenceProvider) -> None:
+    got = run(
+        provider, node("Range", 11, 3), np.zeros(1, np.float32), np.full(1, 3, np.float32), np.ones(1, np.float32)
+    )
+    np.testing.assert_array_equal(got, [0, 1, 2])
 
 
 def test_results_are_fresh_on_the_host(make_provider: Callable[..., ReferenceProvider]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from onnxplug.contract import TensorSpec
 from onnxplug_kernel_text.integer_product import COLUMNS, SIDE, Form, integer_product
@@ -124,7 +124,7 @@ def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Multiplication | No
     steps = [_step(call.input(n), None if shape is None else shape.rows, shape) for n in (6, 7)]
     if out not in _BYTES or scale_type not in _FLOATS or steps[0] is None or steps[1] is None:
         return None
-    if any(_unlike(call.input(n).shape, call.input(n + 1).shape) for n in (1, 4, 6)):
+    if any(_unlike(call.input(n), call.inputs[n + 1]) for n in (1, 4, 6)):
         return None
     result = Result(
         call.write(), out, "quantized", call.read(6), call.read(7), steps[0], steps[1], scale_type, relu=relu
@@ -132,10 +132,11 @@ def qlinear_matmul(call: NodeCall, *, relu: bool = False) -> Multiplication | No
     return _of_matrices(call, shape, (0, 1, 2), (3, 4, 5), result)
 
 
-def _unlike(scale: Any, zero_point: Any) -> bool:
-    """Whether shapes that are known are of other numbers of elements."""
-    known = all(s is not None and all(isinstance(d, int) for d in s) for s in (scale, zero_point))
-    return known and math.prod(scale) != math.prod(zero_point)
+def _unlike(scale: TensorSpec, zero_point: TensorSpec | None) -> bool:
+    """Whether a zero point, which a pattern may leave out, is known to have another number of elements than its scale."""
+    if zero_point is None or not all(isinstance(d, int) for d in (*scale.shape, *zero_point.shape)):
+        return False
+    return math.prod(scale.shape) != math.prod(zero_point.shape)
 
 
 def matmul_integer_to_float(call: NodeCall) -> Multiplication | None:

@@ -29,14 +29,15 @@ Wide = Literal["", "all", "sum", "product", "products"]
 """How large integers may be: of their whole type, as the terms of a sum or a product of two, as the factors of a sum of products, as
 what is multiplied by itself twice."""
 
-_LIMITS = frozenset({"min", "max"})
+_KEPT = frozenset({"min", "max", "weights"})
+"""Formal inputs that stay as drawn: limits, lest they change their order, and weights, whose sum is divided by and would cancel."""
 
 
 def special(rng: np.random.Generator, formal: str, value: Any, specials: Sequence[float], wide: Wide) -> Any:
-    """A copy of an operand with a third of its elements replaced, or most of its integers; limits (of Clip) stay in their order."""
+    """A copy of an operand with a third of its elements replaced, or most of its integers."""
     if isinstance(value, SparseTensor):
         return refilled(value, special(rng, formal, value.values(), specials, wide))
-    if not isinstance(value, np.ndarray) or formal in _LIMITS:
+    if not isinstance(value, np.ndarray) or formal in _KEPT:
         return value
     if value.dtype.kind == "f" and specials:
         return _mixed(rng, value, np.array(specials, np.float32))

@@ -82,7 +82,7 @@ def _nothing() -> Iterator[OwnNode]:
     yield node("Softmax", 13, [real(0, 4)], [F], label="no_batch")
     yield node("ArgMax", 13, [real(0, 4)], [N], label="no_batch", axis=1)
     yield node("TopK", 11, [real(0, 4), (ints(2), N)], [F, N], label="no_batch")
-    yield node("Gemm", 13, [real(0, 4), real(4, 3), real(3)], [F], label="no_batch")
+    yield node("Gemm", 13, [real(0, 4), real(4, 3), real(0, 3)], [F], label="no_batch")
     yield node("Gather", 13, [real(4, 3), (np.zeros((0, 2), np.int64), N)], [F], label="no_places")
 
 

@@ -25,13 +25,14 @@ class Inference:
         for index, name in enumerate(node.output):
             self._node.output[index] = name or f"omitted{index}"
         self._imports = [helper.make_opsetid(node.domain, version)]
+        self._rule = _RULES.get(node.op_type) if not node.domain else None
+        self._told = {a.name: helper.get_attribute_value(a) for a in node.attribute} if self._rule else {}
+        self._lenient = node.op_type in _STRICT and not node.domain
 
     def refusal(self, operands: Sequence[Any]) -> str | None:
         """Why tensors of these shapes and values are refused; None for others, and where nothing can be inferred."""
-        if self._node.op_type in _STRICT:
+        if self._lenient:
             return None
-        rule = _RULES.get(self._node.op_type) if not self._node.domain else None
-        told = {a.name: helper.get_attribute_value(a) for a in self._node.attribute} if rule is not None else {}
         given = {
             name: value for name, value in zip(self._node.input, operands, strict=False) if name and value is not None
         }
@@ -47,7 +48,7 @@ class Inference:
             return None if "[TypeInferenceError]" in str(error) else str(error)
         except checker.ValidationError:
             return None
-        return None if rule is None or rule[1](told, *operands) else rule[0]
+        return None if self._rule is None or self._rule[1](self._told, *operands) else self._rule[0]
 
 
 def _code(value: np.ndarray) -> int:

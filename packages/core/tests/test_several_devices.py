@@ -18,6 +18,7 @@ from core_sessions import options_with, session
 import onnxplug
 from onnxplug.contract import CONTRACT_VERSION, Device, DeviceInfo, ProviderSpec
 from onnxplug.contract.errors import EPFail
+from onnxplug.plugins import registry
 from onnxplug.plugins.registry import unregister_provider
 
 OWN = "OwnExecutionProvider"
@@ -55,6 +56,7 @@ def made() -> Iterator[list[OwnProvider]]:
             "own",
             options=OwnOptions,
             devices=lambda: [DeviceInfo("GPU", 0, "acme"), DeviceInfo("GPU", 1, "acme", options={"wanted": "Abs_0"})],
+            several_devices=True,
         )
     )
     try:
@@ -128,6 +130,14 @@ def test_one_device_named_twice_counts_once(made: list[OwnProvider]) -> None:
             one = session(CHAIN, [(OWN, {}), entry])
         assert set(one.placement().values()) == {OWN} and list(one.get_provider_options()) == [OWN, CPU]
     assert [provider.closed for provider in made[1:]] == [False, True]
+
+
+def test_one_that_does_not_say_that_it_can_is_used_once(made: list[OwnProvider]) -> None:
+    one_only = dataclasses.replace(registry.spec(OWN), several_devices=False)
+    onnxplug.register_provider(one_only, replace=True)
+    with pytest.warns(UserWarning, match=f"Duplicate provider '{OWN}' encountered, ignoring."):
+        one = session(CHAIN, TWO)
+    assert one.placement() == {"Neg_0": OWN, "Abs_0": CPU, "Add_0": OWN} and len(made) == 1
 
 
 def test_devices_by_hand_are_entries(made: list[OwnProvider]) -> None:

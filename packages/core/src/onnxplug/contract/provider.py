@@ -78,6 +78,8 @@ class ProviderSpec:
     ``check`` answers whether it can be used on this machine, cheaply and without side effects; ``create(options,
     context)`` is called once per session, and for each further device that it is to use, with an instance of ``options``. It raises EPFail
     where the device turns out to be of no use: the session then skips the provider, with a warning.
+    ``several_devices``: whether instances on several devices work beside each other in one session. Where that is not said, a session takes
+    the first only, and warns.
     """
 
     name: str
@@ -88,6 +90,7 @@ class ProviderSpec:
     options: type = NoOptions
     check: Callable[[], Available | Unavailable] = _available
     devices: Callable[[], Sequence[DeviceInfo]] = _no_devices
+    several_devices: bool = False
 
 
 def view_host(buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
-from onnxplug.contract.memory import HOST, DataTransfer
+from onnxplug.contract.memory import DataTransfer
 from onnxplug.contract.provider import SessionContext
 from onnxplug.contract.records import record
 from onnxplug.place import SessionProvider
@@ -51,10 +51,10 @@ def select(
 ) -> Selection:
     """Instances for the arguments of a session, the CPU provider last when it was not named.
 
-    A provider that is named again is another instance where its options mean another device, else it is ignored with onnxruntime's warning.
-    A provider that exists but cannot be used here, or whose ``create`` raises EPFail, is skipped with a warning, as in onnxruntime;
-    under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows and for
-    options a provider refuses; ValueError for malformed arguments.
+    A provider that is named again is another instance where its options mean another device and it can be on several; else it is
+    ignored, with onnxruntime's warning. One that exists but cannot be used here, or whose ``create`` raises EPFail, is skipped with a
+    warning, as in onnxruntime; under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows
+    and for options a provider refuses; ValueError for malformed arguments.
     """
     check_one_tensorrt(providers)
     entries = list(provider_entries(providers, provider_options, Available()))
@@ -69,7 +69,8 @@ def select(
     skipped: dict[str, str] = {}
     try:
         for at, (name, given) in enumerate(entries):
-            if (name, given) in entries[:at] or _has_host_memory(name, instances):
+            known = [i for i in instances if i.spec.name == name]
+            if (name, given) in entries[:at] or any(not i.spec.several_devices for i in known):
                 warn_of_duplicate(name)
                 continue
             try:
@@ -79,7 +80,7 @@ def select(
                 skipped[entry] = _skipped(name, error, config)
                 log.warning("%s is skipped: %s", entry, skipped[entry])
                 continue
-            if any(i.device == instances[-1].device for i in instances[:-1] if i.spec.name == name):
+            if any(i.device == instances[-1].device for i in known):
                 close([instances.pop()], log)
                 warn_of_duplicate(name)
         if CPU not in names:
@@ -92,11 +93,6 @@ def select(
         if used.count(instance.spec.name) > 1:
             instance.tell_apart()
     return Selection(tuple(instances), skipped)
-
-
-def _has_host_memory(name: str, instances: Sequence[ProviderInstance]) -> bool:
-    """Whether a provider is there that knows no other memory than the host's, so that there is no other one of it."""
-    return any(i.spec.name == name and i.spec.device_kind == HOST.kind for i in instances)
 
 
 class Available(Collection[str]):

@@ -27,9 +27,9 @@ _SQUEEZED = "AffineGrid of a batch that may be one: the operators that ONNX make
 
 
 def capability(
-    graph: GraphView, kernels: KernelLookup, target: Target, room: int
+    graph: GraphView, kernels: KernelLookup, target: Target, memory: int
 ) -> Iterator[Claim | Decline | Inline]:
-    """A claim or a reason for each node of ``graph``. ``room``: bytes of weights that the device holds."""
+    """A claim or a reason for each node of ``graph``. ``memory``: bytes that the session may take."""
     hosted = {id(node) for node in prefer_host(graph) if node.op_type not in _ON_DEVICE}
     refuse = _refusals()
 
@@ -41,7 +41,7 @@ def capability(
         known = isinstance(kernels.kernel_for(node), KernelDef)
         return known and refusal(node) is None and id(node) not in hosted and kernels.owner(node) is None
 
-    left = without_room(graph.nodes, runs, room)
+    left = without_room(graph.nodes, runs, memory)
 
     def takes(node: NodeView) -> bool:
         return id(node) not in left and runs(node)

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from onnxplug.contract import NodeView, ValueView
 
+SHARE = 0.75
+"""The part of its memory that weights may take: the rest is for what a run computes."""
 
-def without_room(nodes: Sequence[NodeView], runs: Callable[[NodeView], bool], room: int) -> Mapping[int, str]:
+
+def without_room(nodes: Sequence[NodeView], runs: Callable[[NodeView], bool], memory: int) -> Mapping[int, str]:
     """Reasons by the id of a node: of the first that the device ``runs``, in topological order, whose weights and those before it take
-    more than ``room`` bytes, and of all behind it. What a run needs beside weights is not counted."""
-    if _nbytes(_weights(nodes)) <= room:
+    more than their share of ``memory`` bytes, and of all behind it."""
+    most = int(SHARE * memory)
+    if _nbytes(_weights(nodes)) <= most:
         return {}  # as nearly always
     left: dict[int, str] = {}
     held: dict[int, ValueView] = {}
@@ -20,8 +24,8 @@ def without_room(nodes: Sequence[NodeView], runs: Callable[[NodeView], bool], ro
         fresh = {key: value for key, value in _weights([node]).items() if key not in held}
         held |= fresh
         taken += _nbytes(fresh)
-        if taken > room and not reason:
-            reason = f"the device has room for {room} bytes of weights, and up to '{node.name}' there are {taken}"
+        if taken > most and not reason:
+            reason = f"weights may take {most} of {memory} bytes, and up to '{node.name}' there are {taken}"
         if reason:
             left[id(node)] = reason
     return left

@@ -49,7 +49,7 @@ def provider(name: str, answers: Callable[[Graph], Any], ops: Iterable[str] = OP
         assert hook == "get_capability"
         return answers(arguments["graph"])
 
-    return SessionProvider(name, call, registry(ops), compiles=compiles)
+    return SessionProvider(name, name, call, registry(ops), compiles=compiles)
 
 
 def answering(said: Sequence[Said]) -> Callable[[Graph], Iterator[Any]]:

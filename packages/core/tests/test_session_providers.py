@@ -81,9 +81,10 @@ def test_a_known_provider_that_is_not_here(ort: Any) -> None:
     assert made.get_providers() == [CPU]
 
 
-def test_a_provider_named_twice(ort: Any) -> None:
+@pytest.mark.parametrize("again", [CPU, (CPU, {"use_arena": "0"})])
+def test_a_provider_named_twice(ort: Any, again: Any) -> None:
     with pytest.warns(UserWarning, match=f"Duplicate provider '{CPU}' encountered, ignoring"):
-        assert ort.InferenceSession(PLAIN, providers=[CPU, CPU]).get_providers() == [CPU]
+        assert ort.InferenceSession(PLAIN, providers=[CPU, again]).get_providers() == [CPU]
 
 
 def test_a_string_is_a_sequence_of_unknown_providers(ort: Any, capfd: pytest.CaptureFixture[str]) -> None:

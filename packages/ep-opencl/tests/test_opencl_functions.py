@@ -120,6 +120,52 @@ def test_few_numbers_are_read_and_rounded_as_halves(count: int) -> None:
     np.testing.assert_array_equal(wide, narrow.astype(np.float32))
 
 
+def beside_middles(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of a wide type beside the middle of two bfloat16s, by less than float32 tells, and what each is rounded to."""
+    wide, codes = np.dtype(name), np.arange(128, 256, dtype=np.uint64)
+    top = 8 * wide.itemsize - 10 + (wide.kind == "u")
+    numbers, rounded = [], []
+    for shift in (top, top - 4, top - 9):
+        middle = (2 * codes + np.uint64(1)) << np.uint64(shift)
+        for step in (0, 1):
+            beside = middle - np.uint64(1) + np.uint64(2 * step)
+            numbers.append(
+                np.nextafter(middle.astype(wide), (0, np.inf)[step]) if wide.kind == "f" else beside.astype(wide)
+            )
+            rounded.append((codes + np.uint64(step)).astype(np.float64) * 2.0 ** (shift + 1))
+    x, want = np.concatenate(numbers), np.concatenate(rounded)
+    return (x, want) if wide.kind == "u" else (np.concatenate([x, -x]), np.concatenate([want, -want]))
+
+
+@pytest.mark.parametrize("name", ["float64", "int64", "uint64", "int32", "uint32"])
+def test_wide_numbers_are_rounded_to_bfloat16_once(name: str) -> None:
+    x, want = beside_middles(name)
+    for part in (slice(3), slice(None)):  # few and many elements are different kernels
+        (narrow,) = run(one_node("Cast", {"x": x[part]}, to=16), {"x": x[part]})
+        np.testing.assert_array_equal(narrow.astype(np.float64), want[part])
+
+
+def test_doubles_out_of_the_range_of_bfloat16() -> None:
+    x = np.array(
+        [
+            0.0,
+            -0.0,
+            1e-300,
+            -1e-300,
+            np.inf,
+            -np.inf,
+            np.nan,
+            np.nextafter(255.5 * 2.0**120, 0),
+            255.5 * 2.0**120,
+            -1e300,
+        ]
+    )
+    want = np.array([0.0, -0.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 255 * 2.0**120, np.inf, -np.inf])
+    (narrow,) = run(one_node("Cast", {"x": x}, to=16), {"x": x})
+    np.testing.assert_array_equal(narrow.astype(np.float64), want)
+    np.testing.assert_array_equal(np.signbit(narrow.astype(np.float64)), np.signbit(want))
+
+
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux lists what is in memory")
 @pytest.mark.skipif(
     not any(d.platform.name.startswith("Portable") for d in listed()), reason="PoCL loads kernels as libraries"

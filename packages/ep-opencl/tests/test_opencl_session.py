@@ -200,12 +200,14 @@ def test_a_run_beyond_the_limit_leaves_the_session_usable() -> None:
 
 def test_memory_beyond_the_limit_in_a_run_names_the_node_and_the_option() -> None:
     """What a run makes beside its plan: the weights of a product, in tiles."""
-    model = one_node("MatMul", {"a": X.reshape(4, 250), "b": np.ones((250, 1000), np.float32)}, constants=("b",))
+    model = one_node(
+        "MatMul", {"a": np.ones((4, 4000), np.float32), "b": np.ones((4000, 3), np.float32)}, constants=("b",)
+    )
     session = ort.InferenceSession(
         model, providers=[(PROVIDER, {"device_mem_limit": "200000", "kernel_shape": "register"})]
     )
     with pytest.raises(Exception, match=r"MatMul_0.* of device_mem_limit=200000 in use"):
-        session.run(None, {"a": X.reshape(4, 250)})
+        session.run(None, {"a": np.ones((4, 4000), np.float32)})
 
 
 def test_a_device_that_is_lost_is_answered_by_the_next_provider(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,13 +325,76 @@ assert binding.get_outputs()[0].device_name() == "cpu"
 """
 
 
-def test_sessions_on_two_devices_take_one_anothers_tensors() -> None:
+SPLIT = """
+import json
+import numpy as np
+import onnx
+import onnxplug as ort
+from onnx import numpy_helper, parser
+from onnxplug_ep_opencl import device, machine
+from opencl_models import PROVIDER, one_node
+
+FIRST, SECOND = f"{PROVIDER}[opencl:0]", f"{PROVIDER}[opencl:1]"
+rng = np.random.default_rng(0)
+x, *weights = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 64), (64, 64), (64, 64), (64, 64)))
+graph = "g (float[4, 64] x) => (float[4, 64] y) { a = MatMul(x, u) b = Tanh(a) c = MatMul(b, v) d = Tanh(c) y = MatMul(d, w) }"
+made = parser.parse_model(f'<ir_version: 9, opset_import: ["": 21]> {graph}')
+made.graph.initializer.extend(numpy_helper.from_array(w, name) for w, name in zip(weights, "uvw"))
+model = made.SerializeToString()
+wanted = np.tanh(np.tanh(x @ weights[0]) @ weights[1]) @ weights[2]
+
+def entries(*limits):
+    return [(PROVIDER, {"device_id": n, **({"device_mem_limit": m} if m else {})}) for n, m in enumerate(limits)]
+
+options = ort.SessionOptions()
+options.enable_profiling = True
+split = ort.InferenceSession(model, options, providers=entries(30000, None), enable_fallback=0)
+owners = {"MatMul_0": FIRST, "Tanh_0": FIRST, "MatMul_1": SECOND, "Tanh_1": SECOND, "MatMul_2": SECOND}
+assert split.placement() == owners, split.placement()
+told = split.explain()
+assert [(c["from"], c["to"]) for c in told.copies] == [("opencl:0", "opencl:1")], told.copies
+(why,) = [node["reasons"][FIRST] for node in told.nodes if node["name"] == "Tanh_1"]
+assert why == "weights may take 22500 of 30000 bytes, and up to 'MatMul_1' there are 32768", why
+for _ in range(3):
+    np.testing.assert_allclose(split.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
+for at in (0, 1):
+    binding = split.io_binding()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(x, "opencl", at))
+    binding.bind_output("y", "opencl", 1 - at)
+    split.run_with_iobinding(binding)
+    (result,) = binding.get_outputs()
+    assert result.__dlpack_device__() == (4, 1 - at)
+    np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-4)
+with open(split.end_profiling()) as file:
+    events = [e["args"] for e in json.load(file) if e["cat"] == "Node"]
+assert {e["provider"] for e in events} == {FIRST, SECOND, "onnxplug"}
+
+both = ort.InferenceSession(model, providers=entries(30000, 30000), enable_fallback=0)
+assert both.placement()["MatMul_2"] == "CPUExecutionProvider" and set(both.placement().values()) > {FIRST, SECOND}
+np.testing.assert_allclose(both.run(None, {"x": x})[0], wanted, rtol=1e-4, atol=1e-4)
+
+by_hand = ort.SessionOptions()
+by_hand.add_provider_for_devices([d for d in ort.get_ep_devices() if d.ep_name == PROVIDER], {"device_mem_limit": "30000"})
+assert ort.InferenceSession(model, by_hand, enable_fallback=0).placement() == both.placement()
+
+machine.machine(device.listed()[0]).has_double = False
+wide = one_node("Neg", {"x": x.astype(np.float64)})
+narrow = ort.InferenceSession(wide, providers=entries(None, None), enable_fallback=0)
+assert set(narrow.placement().values()) == {SECOND}
+np.testing.assert_array_equal(narrow.run(None, {"x": x.astype(np.float64)})[0], -x.astype(np.float64))
+"""
+
+
+@pytest.mark.parametrize("script", [TWO, SPLIT], ids=["sessions", "nodes"])
+def test_two_devices_of_one_process(script: str, tmp_path: Path) -> None:
+    """Sessions take one another's tensors, and one session's nodes are on both."""
     if not device.listed()[0].platform.name.startswith("Portable"):
         pytest.skip("only PoCL is two devices where it is asked to be")
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     made = subprocess.run(
-        [sys.executable, "-c", TWO],
+        [sys.executable, "-c", script],
         env={**os.environ, "POCL_DEVICES": "pthread pthread", "PYTHONPATH": paths},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
     )

@@ -71,7 +71,8 @@ def test_what_is_less_exact_than_the_cpu_provider_is_left_out_on_demand() -> Non
 def test_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = device.check()
     assert isinstance(found, Available) and device.version() in found.detail
-    assert [each.metadata["device_type"] for each in device.devices()][:1] == ["CPU"]
+    first = device.devices()[0]
+    assert first.metadata == first.options == {"device_type": "CPU"}
 
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)

@@ -1,5 +1,5 @@
 """What the provider claims: written-out attention, float products between quantized tensors and groups that it fuses, and nodes it has a
-kernel for; but for shape computation, which stays on the host."""
+kernel for; but for shape computation, which stays on the host, and nodes whose weights the device has no room for."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from onnxplug_ep_opencl.fuse.groups import groups
 from onnxplug_ep_opencl.kernels.attention import one_type
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.registry import refusals
+from onnxplug_ep_opencl.room import without_room
 from onnxplug_kernel_text.nodes import pattern, qdq
 from onnxplug_kernel_text.nodes.chains import element
 
@@ -25,8 +26,10 @@ _WRITTEN_OUT = frozenset(
 _SQUEEZED = "AffineGrid of a batch that may be one: the operators that ONNX makes of it lose that dimension"
 
 
-def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Iterator[Claim | Decline | Inline]:
-    """A claim or a reason for each node of ``graph``."""
+def capability(
+    graph: GraphView, kernels: KernelLookup, target: Target, memory: int
+) -> Iterator[Claim | Decline | Inline]:
+    """A claim or a reason for each node of ``graph``. ``memory``: bytes that the session may take."""
     hosted = {id(node) for node in prefer_host(graph) if node.op_type not in _ON_DEVICE}
     refuse = _refusals()
 
@@ -34,9 +37,14 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
         says = refuse.get((node.domain, node.op_type))
         return None if says is None else says(node)
 
-    def takes(node: NodeView) -> bool:
+    def runs(node: NodeView) -> bool:
         known = isinstance(kernels.kernel_for(node), KernelDef)
         return known and refusal(node) is None and id(node) not in hosted and kernels.owner(node) is None
+
+    left = without_room(graph.nodes, runs, memory)
+
+    def takes(node: NodeView) -> bool:
+        return id(node) not in left and runs(node)
 
     attentions = [p.nodes for p in pattern.patterns(graph, lambda node: not takes(node))]
     for nodes in attentions:
@@ -53,6 +61,8 @@ def capability(graph: GraphView, kernels: KernelLookup, target: Target) -> Itera
         reason = refusal(node) if isinstance(found, KernelDef) else found.reason
         if id(node) in hosted and isinstance(found, KernelDef):
             yield Decline(node, "shape computation stays on the host")
+        elif id(node) in left:
+            yield Decline(node, left[id(node)])
         elif reason is None:
             yield Claim([node])
         elif not isinstance(found, KernelDef) and _written_out(node):

@@ -35,6 +35,7 @@ class Machine:
         self.shares_memory = bool(device.host_unified_memory)
         self.largest_group = int(device.max_work_group_size)
         self.units = int(device.max_compute_units)
+        self.memory = int(device.global_mem_size)
         self.local_memory = int(device.local_mem_size)
         self.vector = 4 * int(device.native_vector_width_float)
         self._programs: OrderedDict[tuple[str, tuple[str, ...], str], Any] = OrderedDict()

@@ -20,7 +20,11 @@ class OpenCLOptions:
     )
     platform: str = option("", "only devices of this platform: its index, or part of its name in any case; empty: all")
     device: str = option("", "only devices with this in their name, in any case; empty: all")
-    device_mem_limit: int | None = option(None, "bytes of device memory a session may take; empty: no limit", least=1)
+    device_mem_limit: int | None = option(
+        None,
+        "bytes of device memory a session may take; what has weights beyond is left to the next provider; empty: no limit",
+        least=1,
+    )
     arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = option(
         "kNextPowerOfTwo", "how the arena grows", choices=("kNextPowerOfTwo", "kSameAsRequested")
     )

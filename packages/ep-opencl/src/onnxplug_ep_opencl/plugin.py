@@ -26,4 +26,5 @@ def onnxplug_provider() -> ProviderSpec:
         options=OpenCLOptions,
         check=check,
         devices=devices,
+        several_devices=True,
     )

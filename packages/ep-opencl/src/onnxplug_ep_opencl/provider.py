@@ -62,6 +62,7 @@ class OpenCLProvider(ExecutionProvider):
             self.machine, where, ArenaConfig(options.device_mem_limit, options.arena_extend_strategy)
         )
         self._transfer = ClTransfer(self.queue, where)
+        self._memory = options.device_mem_limit or self.machine.memory
         target = _target(self.machine, options)
         self._faults = Faults(self.allocator, self._transfer)
         tuner = None
@@ -71,7 +72,7 @@ class OpenCLProvider(ExecutionProvider):
         self._registry = registry(self._session)
 
     def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterable[Claim | Decline | Inline]:
-        return capability(graph, kernels, self._session.target)
+        return capability(graph, kernels, self._session.target, self._memory)
 
     def get_kernel_registry(self) -> KernelRegistry:
         return self._registry

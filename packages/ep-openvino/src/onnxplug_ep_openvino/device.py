@@ -29,12 +29,17 @@ def check() -> Available | Unavailable:
 
 
 def devices() -> Sequence[DeviceInfo]:
-    """Every device in OpenVINO's order; ``metadata`` has the name that option ``device_type`` takes."""
+    """Every device in OpenVINO's order, with the name that option ``device_type`` takes."""
     if not isinstance(check(), Available):
         return ()
     return [
         DeviceInfo(
-            _kind(name), number, "Intel", str(core().get_property(name, "FULL_DEVICE_NAME")), {"device_type": name}
+            _kind(name),
+            number,
+            "Intel",
+            str(core().get_property(name, "FULL_DEVICE_NAME")),
+            {"device_type": name},
+            {"device_type": name},
         )
         for number, name in enumerate(core().available_devices)
     ]

@@ -26,4 +26,5 @@ def onnxplug_provider() -> ProviderSpec:
         options=ReferenceOptions,
         check=check,
         devices=devices,
+        several_devices=True,
     )

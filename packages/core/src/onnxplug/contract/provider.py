@@ -40,13 +40,15 @@ class Unavailable:
 
 @record(frozen=True, slots=True)
 class DeviceInfo:
-    """One device a provider can drive, as ``get_ep_devices()`` lists it. ``type`` is CPU, GPU or NPU."""
+    """One device a provider can drive, as ``get_ep_devices()`` lists it. ``type`` is CPU, GPU or NPU. ``options`` make the provider use it;
+    one that has the option ``device_id`` is told the ``id``."""
 
     type: str
     id: int = 0
     vendor: str = ""
     name: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
 
 
 @record(frozen=True, slots=True)
@@ -74,8 +76,10 @@ class ProviderSpec:
     """A provider's announcement, made by its light front door; nothing here may import a device library.
 
     ``check`` answers whether it can be used on this machine, cheaply and without side effects; ``create(options,
-    context)`` is called once per session with an instance of ``options``, and raises EPFail where the device turns out to be of no use:
-    the session then skips the provider, with a warning.
+    context)`` is called once per session, and for each further device that it is to use, with an instance of ``options``. It raises EPFail
+    where the device turns out to be of no use: the session then skips the provider, with a warning.
+    ``several_devices``: whether instances on several devices work beside each other in one session. Where that is not said, a session takes
+    the first only, and warns.
     """
 
     name: str
@@ -86,6 +90,7 @@ class ProviderSpec:
     options: type = NoOptions
     check: Callable[[], Available | Unavailable] = _available
     devices: Callable[[], Sequence[DeviceInfo]] = _no_devices
+    several_devices: bool = False
 
 
 def view_host(buffer: Buffer, offset: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:

@@ -73,7 +73,7 @@ class Partitioner:
         self.reasons.forget(graph.nodes)
         place = {node: number for number, node in enumerate(graph.nodes)}
         for node in filter(is_context, graph.nodes):
-            owner = next((p for p in self.providers if p.name == context_source(node)), None)
+            owner = next((p for p in self.providers if p.source == context_source(node)), None)
             if owner is not None:
                 groups[node] = Group([node], owner, fused=node.name)
         for provider in self.providers:

@@ -22,9 +22,11 @@ Located = tuple[Value, Device]
 
 @record(frozen=True, slots=True, eq=False)
 class SessionProvider:
-    """A provider instance of one session with what placement and execution need of it, asked for once at creation."""
+    """A provider instance of one session with what placement and execution need of it, asked for once at creation. ``source``: the
+    provider's name, which ``name`` is too but where the session has several of the provider."""
 
     name: str
+    source: str
     call: Callable[..., Any]
     registry: KernelRegistry
     allocators: tuple[Allocator, ...] = ()

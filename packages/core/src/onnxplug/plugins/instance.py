@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import STATUS_ERRORS, Fail, RuntimeException
+from onnxplug.contract.memory import HOST, Allocator, Device
 from onnxplug.contract.options import dump_options, parse_options
 from onnxplug.contract.provider import ProviderSpec, SessionContext
 from onnxplug.plugins.definition import checked_hooks, managed_hooks, provider_manager
@@ -28,7 +29,8 @@ class ProviderInstance:
     """One provider of one session.
 
     ``options`` is the instance of the spec's options class, ``option_strings`` all of them with their effective values,
-    ``provider`` the provider's own object.
+    ``provider`` the provider's own object. ``name`` is what the session calls it: the provider's name, with the device behind it where
+    the session has several of the provider's.
     """
 
     def __init__(self, spec: ProviderSpec, options: Any, provider: Any) -> None:
@@ -54,6 +56,23 @@ class ProviderInstance:
     def hook(self) -> Any:
         """pluggy's relay to the provider."""
         return self.manager.hook
+
+    @functools.cached_property
+    def allocators(self) -> tuple[Allocator, ...]:
+        """What ``create_allocators`` gives, asked for once. Fail for anything else than allocators."""
+        given = self.call("create_allocators")
+        if not isinstance(given, Sequence | None) or not all(isinstance(each, Allocator) for each in given or ()):
+            raise Fail(f"{self.name}: create_allocators must give Allocators, it gave {given!r}")
+        return tuple(given or ())
+
+    @property
+    def device(self) -> Device:
+        """Where its kernels' tensors live."""
+        return self.allocators[0].device if self.allocators else HOST
+
+    def tell_apart(self) -> None:
+        """Take the device into the name."""
+        self.name = f"{self.spec.name}[{self.device}]"
 
     def supports(self, hook: str) -> bool:
         """Whether the provider implements a hook itself; the base class's default does not count."""

@@ -276,8 +276,7 @@ def device_memory(kind: str, id_: int) -> DeviceMemory:
         found = _environment.get((kind, id_))
         if found is None:
             instance = provider_for_device(kind, id_)
-            allocators = instance.call("create_allocators") or ()
-            raw = next((a for a in allocators if a.device == Device(kind, id_)), None)
+            raw = next((a for a in instance.allocators if a.device == Device(kind, id_)), None)
             if raw is None:
                 raise LookupError(f"{instance.name} has no memory on {kind}:{id_}")
             view, transfer = instance.provider.view, instance.call("get_data_transfer")

@@ -77,11 +77,11 @@ def with_contexts(built: Built, write: Write | None, stem: str, prefix: str = ""
             continue  # the node stands in a function's body, which a file keeps as it was
         held = blob
         if write is not None:
-            name = f"{stem}_{unit.provider.name}_{hashlib.blake2b(blob, digest_size=8).hexdigest()}.bin"
+            name = f"{stem}_{unit.provider.source}_{hashlib.blake2b(blob, digest_size=8).hexdigest()}.bin"
             write(name, blob)
             held = name.encode()
         _replace(graph, unit, _context(unit, held, write is None, prefix))
-        sources.add(unit.provider.name)
+        sources.add(unit.provider.source)
     if sources:
         if EP_CONTEXT[0] not in (each.domain for each in proto.opset_import):
             proto.opset_import.add(domain=EP_CONTEXT[0], version=1)
@@ -112,7 +112,7 @@ def _context(unit: RegionUnit, held: bytes, embedded: bool, prefix: str) -> Any:
         main_context=1,
         embed_mode=int(embedded),
         ep_cache_context=held,
-        source=unit.provider.name,
+        source=unit.provider.source,
         partition_name=unit.region.name,
     )
 

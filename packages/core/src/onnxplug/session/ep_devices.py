@@ -124,7 +124,7 @@ def get_ep_devices() -> list[OrtEpDevice]:
             vendor_id = int(OrtDeviceVendorId.__members__.get(info.vendor.upper(), OrtDeviceVendorId.NONE))
             details = {"name": info.name, **info.metadata}
             hardware = OrtHardwareDevice(OrtHardwareDeviceType[info.type], info.vendor, vendor_id, info.id, details)
-            found.append(OrtEpDevice(spec.name, spec.vendor, metadata, {}, hardware, spec.device_kind))
+            found.append(OrtEpDevice(spec.name, spec.vendor, metadata, dict(info.options), hardware, spec.device_kind))
     return found
 
 

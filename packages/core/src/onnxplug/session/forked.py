@@ -46,7 +46,7 @@ class _Foreign:
     def __init__(self, session: InferenceSession, engine: Any, parent: int) -> None:
         self._session, self._parent = weakref.ref(session), parent
         self._devices = sorted({str(d) for d in _device_spaces(engine)})
-        self._providers = [(i.name, i.option_strings) for i in engine.selection.instances]
+        self._providers = engine.selection.entries
         self._lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:

@@ -30,7 +30,8 @@ class Inspection:
     _fallback: bool
 
     def placement(self) -> dict[str, str]:
-        """{node name: provider} for every node left after optimization, nested graphs and fused nodes included."""
+        """{node name: provider} for every node left after optimization, nested graphs and fused nodes included. Several devices of one
+        provider are told apart: ``OpenCLExecutionProvider[opencl:1]``."""
         from onnxplug.session.explain import owners_of
 
         return owners_of(self._engine.built)
@@ -83,12 +84,16 @@ class Inspection:
         return [known.get((info._device.kind, info.device_id)) for info in self.get_input_memory_infos()]
 
     def get_providers(self) -> list[str]:
-        """Providers in use, in priority order."""
+        """Providers in use, in priority order, each once."""
         return self._engine.selection.names
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """Effective options of each provider, defaults included."""
-        return {i.name: dict(i.option_strings) for i in self._engine.selection.instances}
+        """Effective options of each provider, defaults included. Those of a further device of a provider are under the name that
+        ``placement()`` has for it."""
+        found: dict[str, dict[str, str]] = {}
+        for i in self._engine.selection.instances:
+            found[i.name if i.spec.name in found else i.spec.name] = dict(i.option_strings)
+        return found
 
     def get_session_options(self) -> SessionOptions:
         """A copy of the options in force."""

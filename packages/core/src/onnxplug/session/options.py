@@ -174,9 +174,9 @@ class SessionOptions(Options):
         self._providers.append((name, checked))
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], provider_options: Mapping[str, str]) -> None:
-        """Append the provider of these devices (entries of ``get_ep_devices()``), which must belong to one provider."""
+        """Append the provider of these devices (entries of ``get_ep_devices()``), which must belong to one, once for each device."""
         from onnxplug.session.ep_devices import OrtEpDevice
-        from onnxplug.session.policy import device_options
+        from onnxplug.session.policy import as_providers
 
         if not all(isinstance(device, OrtEpDevice) for device in ep_devices):
             raise TypeError(
@@ -190,7 +190,8 @@ class SessionOptions(Options):
             raise InvalidArgument(
                 f"All OrtEpDevice values in ep_devices must have the same execution provider: {sorted(names)}"
             )
-        self.add_provider(names.pop(), {**device_options(ep_devices[0]), **provider_options})
+        for name, chosen in as_providers(ep_devices):
+            self.add_provider(name, {**chosen, **provider_options})
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
         """Let a session that is given no ``providers`` take those of the kind of device that the policy prefers, where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from onnxplug.contract.errors import Fail
@@ -28,7 +28,8 @@ def by_policy(policy: Policy | Delegate, metadata: Callable[[], Mapping[str, str
     function selects nothing, raises, or gives what are no devices."""
     devices = in_order(get_ep_devices())
     if isinstance(policy, Policy):
-        return as_providers([d for d in devices if d.device.type == _WANTED.get(policy)] + host_of(devices))
+        wanted = [d for d in devices if d.device.type == _WANTED.get(policy)]
+        return as_providers(_first_of_each(wanted) + host_of(devices))
     try:
         selected = list(policy(devices, metadata(), {}, MAX_SELECTIONS))
     except Exception as error:
@@ -59,13 +60,17 @@ def host_of(devices: Sequence[OrtEpDevice]) -> list[OrtEpDevice]:
     return [each for each in devices if each.ep_name == CPU]
 
 
-def as_providers(devices: Sequence[OrtEpDevice]) -> list[Pair]:
-    """Each provider once, with the options of its first device, which it is told by ``device_id`` where it has that
-    option."""
-    pairs: dict[str, dict[str, str]] = {}
+def _first_of_each(devices: Iterable[OrtEpDevice]) -> list[OrtEpDevice]:
+    """The first device of each provider: a policy is about kinds of devices, and one of a kind is what it asks for."""
+    found: dict[str, OrtEpDevice] = {}
     for each in devices:
-        pairs.setdefault(each.ep_name, device_options(each))
-    return list(pairs.items())
+        found.setdefault(each.ep_name, each)
+    return list(found.values())
+
+
+def as_providers(devices: Iterable[OrtEpDevice]) -> list[Pair]:
+    """The provider of each device, with the options that make it use the device."""
+    return [(each.ep_name, device_options(each)) for each in devices]
 
 
 def device_options(each: OrtEpDevice) -> dict[str, str]:

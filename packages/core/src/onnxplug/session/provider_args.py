@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 ProviderArgument = str | tuple[str, dict[Any, Any]]
@@ -32,21 +32,34 @@ def check_and_normalize_provider_args(
     A name that is not available and a name given twice are warned about; of two the first counts. ValueError for
     anything that is not a sequence of names and (name, dict) pairs, or for options that do not go with the names.
     """
-    if providers is None:
-        return [], []
     normalized: dict[str, dict[str, str]] = {}
-    for name, options in _pairs(providers, provider_options):
+    for name, options in provider_entries(providers, provider_options, available_provider_names):
+        if name in normalized:
+            warn_of_duplicate(name)
+        else:
+            normalized[name] = options
+    return list(normalized), list(normalized.values())
+
+
+def provider_entries(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[dict[Any, Any]] | None,
+    available_provider_names: Collection[str],
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """As ``check_and_normalize_provider_args``, in pairs and with each name as often as it is given."""
+    for name, options in () if providers is None else _pairs(providers, provider_options):
         if name not in available_provider_names:
             warnings.warn(
                 f"Specified provider '{name}' is not in available provider names."
                 f"Available providers: '{', '.join(available_provider_names)}'",
-                stacklevel=2,
+                stacklevel=3,
             )
-        if name in normalized:
-            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=2)
-        else:
-            normalized[name] = {str(key): str(value) for key, value in options.items()}
-    return list(normalized), list(normalized.values())
+        yield name, {str(key): str(value) for key, value in options.items()}
+
+
+def warn_of_duplicate(name: str) -> None:
+    """Say, as onnxruntime does, that a provider is there already."""
+    warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=3)
 
 
 def _pairs(

@@ -188,10 +188,10 @@ def _state(path: str) -> tuple[int, ...] | None:
 
 def _provider(instance: ProviderInstance) -> Any:
     """A provider's name, version and options; None for one whose version nobody knows."""
-    known = registry.record(instance.name)
+    known = registry.record(instance.spec.name)
     if known is None or not known.distribution:
         return None
-    return instance.name, known.distribution, known.version, sorted(instance.option_strings.items())
+    return instance.spec.name, known.distribution, known.version, sorted(instance.option_strings.items())
 
 
 def _environment(instances: Iterable[ProviderInstance]) -> Any:
@@ -200,7 +200,7 @@ def _environment(instances: Iterable[ProviderInstance]) -> Any:
     packages = {"onnxplug"}
     for instance in instances:
         packages.add(type(instance.provider).__module__.partition(".")[0])
-        known = registry.record(instance.name)
+        known = registry.record(instance.spec.name)
         packages.update(_ours(known.requires if known else ()))
     release = onnx_release()
     if release is None:

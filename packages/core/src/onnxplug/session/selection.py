@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from onnxplug.contract.errors import EPFail, Fail, InvalidArgument
 from onnxplug.contract.kernels import KernelRegistry
-from onnxplug.contract.memory import Allocator, DataTransfer
+from onnxplug.contract.memory import DataTransfer
 from onnxplug.contract.provider import SessionContext
 from onnxplug.contract.records import record
 from onnxplug.place import SessionProvider
 from onnxplug.plugins import ProviderInstance, create_instance, registry
 from onnxplug.plugins.record import ProviderLookupError
 from onnxplug.session.hooks import GuardedTransfer, close, hook
-from onnxplug.session.provider_args import check_and_normalize_provider_args, check_one_tensorrt
+from onnxplug.session.provider_args import check_one_tensorrt, provider_entries, warn_of_duplicate
 
 if TYPE_CHECKING:
     from onnxplug.contract.logs import Logger
@@ -32,8 +32,13 @@ class Selection:
 
     @property
     def names(self) -> list[str]:
-        """In priority order."""
-        return [i.name for i in self.instances]
+        """In priority order, each once."""
+        return list(dict.fromkeys(i.spec.name for i in self.instances))
+
+    @property
+    def entries(self) -> list[tuple[str, dict[str, str]]]:
+        """What selects the same providers again."""
+        return [(i.spec.name, i.option_strings) for i in self.instances]
 
 
 def select(
@@ -46,12 +51,14 @@ def select(
 ) -> Selection:
     """Instances for the arguments of a session, the CPU provider last when it was not named.
 
-    A provider that exists but cannot be used here, or whose ``create`` raises EPFail, is skipped with a warning, as in onnxruntime;
-    under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows and for
-    options a provider refuses; ValueError for malformed arguments.
+    A provider that is named again is another instance where its options mean another device and it can be on several; else it is
+    ignored, with onnxruntime's warning. One that exists but cannot be used here, or whose ``create`` raises EPFail, is skipped with a
+    warning, as in onnxruntime; under ``session.strict_providers=1`` that is EPFail with the reason. RuntimeError for a name nobody knows
+    and for options a provider refuses; ValueError for malformed arguments.
     """
     check_one_tensorrt(providers)
-    names, options = check_and_normalize_provider_args(providers, provider_options, Available())
+    entries = list(provider_entries(providers, provider_options, Available()))
+    names = [name for name, _ in entries]
     if CPU in names and config.get("session.disable_cpu_ep_fallback") == "1":
         raise InvalidArgument(
             "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled fallback "
@@ -61,17 +68,30 @@ def select(
     instances: list[ProviderInstance] = []
     skipped: dict[str, str] = {}
     try:
-        for name, given in zip(names, options, strict=True):
+        for at, (name, given) in enumerate(entries):
+            known = [i for i in instances if i.spec.name == name]
+            if (name, given) in entries[:at] or any(not i.spec.several_devices for i in known):
+                warn_of_duplicate(name)
+                continue
             try:
                 instances.append(create_instance(registry.spec(name), given, context))
             except (ProviderLookupError, EPFail) as error:
-                skipped[name] = _skipped(name, error, config)
-                log.warning("%s is skipped: %s", name, skipped[name])
+                entry = name if names.count(name) == 1 else f"{name} {given}"
+                skipped[entry] = _skipped(name, error, config)
+                log.warning("%s is skipped: %s", entry, skipped[entry])
+                continue
+            if any(i.device == instances[-1].device for i in known):
+                close([instances.pop()], log)
+                warn_of_duplicate(name)
         if CPU not in names:
             instances += _cpu(context, bool(instances))
     except BaseException:
         close(instances, log)
         raise
+    used = [i.spec.name for i in instances]
+    for instance in instances:
+        if used.count(instance.spec.name) > 1:
+            instance.tell_apart()
     return Selection(tuple(instances), skipped)
 
 
@@ -114,21 +134,15 @@ def session_provider(instance: ProviderInstance) -> SessionProvider:
     kernels = _answer(instance, "get_kernel_registry", KernelRegistry)
     return SessionProvider(
         instance.name,
+        instance.spec.name,
         instance.call,
         KernelRegistry() if kernels is None else kernels,
-        _allocators(instance),
+        instance.allocators,
         None if transfer is None else GuardedTransfer(instance, transfer),
         instance.supports("compile"),
         instance.concurrent_run,
         hook(instance, "create_stream"),
     )
-
-
-def _allocators(instance: ProviderInstance) -> tuple[Allocator, ...]:
-    given = _answer(instance, "create_allocators", Sequence) or ()
-    if not all(isinstance(each, Allocator) for each in given):
-        raise Fail(f"{instance.name}: create_allocators must give Allocators, it gave {given!r}")
-    return tuple(given)
 
 
 def _answer(instance: ProviderInstance, name: str, kind: type) -> Any:

@@ -196,7 +196,7 @@ class InferenceSession(AsyncRuns):
     def _without(self, engine: Engine, error: EPFail) -> Engine:
         """The engine that goes on without the provider that failed; raises the failure where there is no other."""
         failed = getattr(error, "provider", None)
-        rest = [(i.name, i.option_strings) for i in engine.selection.instances if i.name != failed]
+        rest = [(i.spec.name, i.option_strings) for i in engine.selection.instances if i.name != failed]
         if not self._fallback or failed is None or not rest:
             raise error
         with self._remaking:
@@ -245,7 +245,7 @@ class InferenceSession(AsyncRuns):
     def __getstate__(self) -> dict[str, Any]:
         """What makes the session anew: the model's path or bytes, options, providers with their options."""
         source = self._source if isinstance(self._source, bytes) else os.path.abspath(self._source)
-        providers = [(i.name, i.option_strings) for i in self._engine.selection.instances]
+        providers = self._engine.selection.entries
         mine = {name: value for name, value in vars(self).items() if name not in _MADE}
         return {**mine, "_source": source, "_providers": providers}
 

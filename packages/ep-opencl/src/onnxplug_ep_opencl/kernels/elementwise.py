@@ -23,6 +23,12 @@ _SPAN = 4096
 """Points of a row, or of several short rows, that one work-item of a processor does."""
 _SHORT = 4
 """From this extent of the last dimension on, a work-item of a processor does whole rows."""
+_INTEGER = """const u64 m_ = x0 < 0 ? (u64)0 - (u64)x0 : (u64)x0; const int s_ = 40 - (int)clz(m_);
+  const u64 odd_ = s_ > 0 ? ((m_ >> s_) | ((m_ << (64 - s_)) != 0)) << s_ : m_; const f32 t = x0 < 0 ? -(f32)odd_ : (f32)odd_;"""
+_DOUBLE = """f32 t = (f32)x0; const f64 back_ = t;
+  if (back_ != x0 && x0 == x0) t = as_float((as_uint(t) - (fabs(back_) > fabs(x0))) | 1u);"""
+_ODD = {"f64": _DOUBLE, **dict.fromkeys(("i32", "i64", "u32", "u64"), _INTEGER)}
+"""Numbers as float32, rounded to odd: the last bit says whether others were cut off, so that a bfloat16 made of it is rounded once."""
 
 
 def arithmetics(call: Call) -> list[Launch]:
@@ -46,8 +52,10 @@ def arithmetics(call: Call) -> list[Launch]:
         for _, spec in given
     ]
     held = None
-    if types[0] == "f64" and result in ("f16", "bf16"):  # rounded once, from double
+    if types[0] == "f64" and result == "f16":  # rounded once, from double
         held, lines = ["f64"], ["f64 t = x0;"]
+    elif types[0] in _ODD and result == "bf16":
+        lines = [_ODD[types[0]]]
     return launch(
         call.target,
         call.op_type,

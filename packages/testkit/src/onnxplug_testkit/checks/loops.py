@@ -19,7 +19,7 @@ TRIPS = (0, 1, 2, 3, 33, 50, 2)
 _HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 _CROSSING = """g (float[k, 8] x, float[k, 8] z, int64 n) => (float[k, 8] y, float[k, 8] w, float[m, k, 8] rows) {
     y, w, rows = Loop (n, , x, z) <body = b (int64 i, bool c, float[k, 8] p, float[k, 8] q) =>
-        (bool c, float[k, 8] r, float[k, 8] s, float[k, 8] o) { r = Tanh(q) s = Sub(p, q) o = Add(r, x) }> }"""
+        (bool c, float[k, 8] r, float[k, 8] s, float[k, 8] o) { r = Tanh(q) m = Mul(p, x) s = Sub(m, x) o = Add(r, x) }> }"""
 _ENDING = """g (float[k, 8] x, float least, float most, int64 n) => (float[k, 8] y, float t, float[m, k, 8] rows) {
     y, t, rows = Loop (n, , x, least) <body = b (int64 i, bool c, float[k, 8] p, float s) =>
         (bool d, float[k, 8] r, float u, float[k, 8] o) { u = Add(s, least) d = Less(u, most) r = Add(p, u) o = Sub(x, r) }> }"""

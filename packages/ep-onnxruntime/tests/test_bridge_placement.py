@@ -239,6 +239,7 @@ WRONG = {
         '{ y = Resize<coordinate_transformation_mode = "align_corners", mode = "linear">(x, , k) }',
         19, k=np.array([1, 1, 0.6, 0.6], np.float32),
     ),
+    "without rows": model("agraph (float[N, 3] x, float[3] z) => (float[N] y) { y = MatMul(x, z) }"),
     "in double": model("agraph (int64[N] x) => (int64[N] y) { y = Mod<fmod = 1>(x, x) }"),
 }  # fmt: skip
 INEXACT = {
@@ -260,6 +261,24 @@ def test_nodes_that_are_left_to_others(why: str) -> None:
             refused = exact or why in WRONG
             assert owners(session) == ({CPU} if refused else {OWN})
             assert not refused or all(why in reason for reason in reasons(session).values())
+
+
+@pytest.mark.parametrize("length", ["N", 3])
+def test_a_scan_that_may_be_over_nothing_is_left_to_others(length: Any) -> None:
+    source = model(
+        f"""agraph (float[2] h, float[{length}, 2] x) => (float[2] y, float[M, 2] rows) {{
+            y, rows = Scan<num_scan_inputs = 1, body = step (float[2] s, float[2] r) => (float[2] t, float[2] o) {{
+                t = Add(s, r)
+                o = Neg(t)
+            }}>(h, x)
+        }}"""
+    )
+    with open_session(source) as session:
+        (scan,) = [n for n in session.explain().nodes if n["op_type"] == "Scan"] or [None]
+        assert (scan is None) is (length == "N") and owners(session) == {OWN}
+        for rows in (3, 0) if length == "N" else (3,):
+            x = rng.standard_normal((rows, 2)).astype(np.float32)
+            same(session.run(None, {"h": np.zeros(2, np.float32), "x": x}), [x.sum(0), -np.cumsum(x, 0)])
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,19 @@ def _gemm(node: NodeView) -> str | None:
 
 def _matmul(node: NodeView) -> str | None:
     left, right = (tuple((v and v.shape) or ()) for v in node.inputs[:2])
-    rows = left[-2] if len(left) > 2 and len(right) == 1 else 1
-    return None if isinstance(rows, int) and rows else "a stack of matrices without rows, times a vector, is refused"
+    rows = left[-2] if len(left) > 1 and len(right) == 1 else 1
+    return None if isinstance(rows, int) and rows else "matrices without rows, times a vector, are refused"
+
+
+def _scanned(node: NodeView) -> str | None:
+    """Along which axis a Scan goes is told of its last inputs; version 8 has the lengths first and a batch before each axis."""
+    count = _attribute(node, "num_scan_inputs", 1)
+    axes = _attribute(node, "scan_input_axes", None) or [int(node.since_version == 8)] * count
+    for value, axis in zip(node.inputs[-count:], axes, strict=False):
+        length = () if value is None or value.shape is None else value.shape[axis:][:1]
+        if not (length and isinstance(length[0], int) and length[0]):
+            return "a scan over nothing is refused, and this one may be"
+    return None
 
 
 def _one_zero_point(node: NodeView) -> bool:
@@ -228,6 +239,7 @@ _RULES: Mapping[Operator, Callable[[NodeView], str | None]] = {
     ("", "Mod"): _mod,
     ("", "QuantizeLinear"): _quantize,
     ("", "Resize"): _resize,
+    ("", "Scan"): _scanned,
     (_MS, "ConvTransposeWithDynamicPads"): _unless(
         lambda node: _given(node, 2), "pads are wanted, though they are optional"
     ),

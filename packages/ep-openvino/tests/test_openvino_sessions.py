@@ -87,6 +87,10 @@ REFUSED = {
         19, f"agraph (float[1, 1, 2, 3] x) => {_POOLED} = [1, 1], strides = [2, 2]>(x) }}",
         {"x": (1, 1, 2, 3)},
     ),
+    "a beta of 0": (
+        17, "agraph (float[2, 3] x, float[2] c) => (float[2, 2] y) { y = Gemm<beta = 0.0, transB = 1>(x, x, c) }",
+        {"x": (2, 3), "c": (2,)},
+    ),
     "32 bits": (
         17, "agraph (float[3, 4] x, int64[1] a, int64[1] b) => (float[M, N] y) { y = Slice(x, a, b) }", {"x": (3, 4)},
     ),
@@ -107,6 +111,8 @@ def test_nodes_that_openvino_computes_otherwise(why: str) -> None:
     feeds = {name: RNG.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     if why == "32 bits":
         feeds |= {"a": np.array([1]), "b": np.array([2**63 - 1])}
+    if "c" in feeds:
+        feeds["c"][0] = np.inf
     with open_session(model(text, version)) as session:
         assert owners(session) == {CPU} and any(why in reason for reason in reasons(session).values())
         due = ort.InferenceSession(model(text, version), providers=["ReferenceExecutionProvider"]).run(None, feeds)

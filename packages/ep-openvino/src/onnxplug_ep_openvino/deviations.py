@@ -100,6 +100,10 @@ _RULES: Mapping[str, Callable[[NodeView], str | None]] = {
         "windows that are rounded up count what is beyond the padding",
     ),
     "Gather": _unless(_in_bounds, "indices out of bounds give zeros without an error, and these may be"),
+    "Gemm": _unless(
+        lambda node: node.attributes.get("beta", 1.0) != 0 or not _given(node, 2),
+        "infinities and NaN among what is multiplied by a beta of 0 count",
+    ),
     "MatMul": _unless(
         lambda node: all(v is not None and v.shape is not None and len(v.shape) > 1 for v in node.inputs),
         "a product with a vector is fused to one that does not go together",

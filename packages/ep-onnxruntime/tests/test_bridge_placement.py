@@ -247,6 +247,9 @@ INEXACT = {
     "by its bits": model("agraph (float8e5m2[N] x) => (bool[N] y) { y = Cast<to = 9>(x) }", 19),
     "counted in double": model("agraph (int64 a, int64 b) => (int64[N] y) { y = Range(a, b, a) }"),
     "overflow": model("agraph (float16[N] x) => (float16[1] y) { y = ReduceLogSumExp(x) }"),
+    "a step off": model(
+        "agraph (uint8[N, 4] x, float s, uint8 z) => (uint8[N, 4] y) { y = com.microsoft.QLinearSoftmax<opset = 13>(x, s, z, s, z) }"
+    ),
     "2**53": model("agraph (int64[N] x) => (int64[1] y) { y = ReduceSumSquare(x) }"),
     "minus infinity": model(
         "agraph (float[1, 2, 3, 4] x) => (float[1, 2, 3, 4] y, float[1, 2, 3, 3] z) { y, , , z = Attention(x, x, x) }", 23

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from onnx import helper
 
 import onnxplug as ort
 from onnxplug.contract import Claim
+from onnxplug_ep_onnxruntime.deviations import deviation
 from onnxplug_ep_onnxruntime.sessions import Maker
 
 rng = np.random.default_rng(3)
@@ -224,6 +226,92 @@ def test_what_onnxruntime_computes_wrongly_is_left_to_others() -> None:
     with open_session(source) as session:
         assert reasons(session) == {"g": "it gives empty strings"}
         assert session.run(None, feeds)[0].tolist() == ["b", "a", "b"]
+
+
+_S = np.ones(3, np.float32)
+WRONG = {
+    "in training": model(
+        "agraph (float[N, 3] x) => (float[N, 3] y, float[3] p, float[3] q) "
+        "{ y, p, q = BatchNormalization<training_mode = 1>(x, s, s, s, s) }", 15, s=_S,
+    ),
+    "not by its scale": model(
+        'agraph (float[1, 1, 2, 4] x) => (float[1, 1, H, W] y) '
+        '{ y = Resize<coordinate_transformation_mode = "align_corners", mode = "linear">(x, , k) }',
+        19, k=np.array([1, 1, 0.6, 0.6], np.float32),
+    ),
+    "without rows": model("agraph (float[N, 3] x, float[3] z) => (float[N] y) { y = MatMul(x, z) }"),
+    "in double": model("agraph (int64[N] x) => (int64[N] y) { y = Mod<fmod = 1>(x, x) }"),
+}  # fmt: skip
+INEXACT = {
+    "rounded twice": model("agraph (double[N] x) => (float16[N] y) { y = Cast<to = 10>(x) }"),
+    "by its bits": model("agraph (float8e5m2[N] x) => (bool[N] y) { y = Cast<to = 9>(x) }", 19),
+    "counted in double": model("agraph (int64 a, int64 b) => (int64[N] y) { y = Range(a, b, a) }"),
+    "overflow": model("agraph (float16[N] x) => (float16[1] y) { y = ReduceLogSumExp(x) }"),
+    "a step off": model(
+        "agraph (uint8[N, 4] x, float s, uint8 z) => (uint8[N, 4] y) { y = com.microsoft.QLinearSoftmax<opset = 13>(x, s, z, s, z) }"
+    ),
+    "2**53": model("agraph (int64[N] x) => (int64[1] y) { y = ReduceSumSquare(x) }"),
+    "minus infinity": model(
+        "agraph (float[1, 2, 3, 4] x) => (float[1, 2, 3, 4] y, float[1, 2, 3, 3] z) { y, , , z = Attention(x, x, x) }", 23
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", [*WRONG, *INEXACT])
+def test_nodes_that_are_left_to_others(why: str) -> None:
+    for exact in (False, True):
+        with open_session((WRONG | INEXACT)[why], [(OWN, {"exact": str(exact)}), CPU]) as session:
+            refused = exact or why in WRONG
+            assert owners(session) == ({CPU} if refused else {OWN})
+            assert not refused or all(why in reason for reason in reasons(session).values())
+
+
+@pytest.mark.parametrize("length", ["N", 3])
+def test_a_scan_that_may_be_over_nothing_is_left_to_others(length: Any) -> None:
+    source = model(
+        f"""agraph (float[2] h, float[{length}, 2] x) => (float[2] y, float[M, 2] rows) {{
+            y, rows = Scan<num_scan_inputs = 1, body = step (float[2] s, float[2] r) => (float[2] t, float[2] o) {{
+                t = Add(s, r)
+                o = Neg(t)
+            }}>(h, x)
+        }}"""
+    )
+    with open_session(source) as session:
+        (scan,) = [n for n in session.explain().nodes if n["op_type"] == "Scan"] or [None]
+        assert (scan is None) is (length == "N") and owners(session) == {OWN}
+        for rows in (3, 0) if length == "N" else (3,):
+            x = rng.standard_normal((rows, 2)).astype(np.float32)
+            same(session.run(None, {"h": np.zeros(2, np.float32), "x": x}), [x.sum(0), -np.cumsum(x, 0)])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "types", "shared", "why"),
+    [
+        ("GroupQueryAttention", {"T": "float16", "T_CACHE": "uint8"}, False, "uint8"),
+        ("GroupQueryAttention", {"T": "float", "T_CACHE": "uint8"}, False, None),
+        ("LinearAttention", {"T": "float", "S": "float16"}, False, "another type"),
+        ("LinearAttention", {"T": "float", "S": "float"}, False, None),
+        ("MoE", {"T": "float"}, True, "constants too"),
+        ("MoE", {"T": "float"}, False, None),
+    ],
+)
+def test_nodes_of_its_own_that_are_left_to_others(op_type: str, types: Any, shared: bool, why: str | None) -> None:
+    value = SimpleNamespace(is_constant=True, consumers=[None, None] if shared else [None])
+    given = {name: f"tensor({element})" for name, element in types.items()}
+    node: Any = SimpleNamespace(
+        domain="com.microsoft", op_type=op_type, constraint_types=given, inputs=[value], outputs=[], attributes={}
+    )
+    found = deviation(node, exact=False)
+    assert found is None if why is None else why in (found or "")
+
+
+def test_strings_are_apart_from_what_crosses_as_bits() -> None:
+    source = model(
+        "agraph (string[N] s) => (bfloat16[N] y) { [read] x = Cast<to = 1>(s) [round] y = Cast<to = 16>(x) }"
+    )
+    with open_session(source) as session:
+        assert session.placement() == {"read": CPU, "round": OWN} and "beside" in reasons(session)["read"]
+        assert session.run(None, {"s": np.array(["1.5", "-2"], object)})[0].tolist() == [1.5, -2]
 
 
 @pytest.mark.parametrize("exact", [False, True])

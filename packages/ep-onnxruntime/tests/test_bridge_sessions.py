@@ -225,7 +225,11 @@ import onnxruntime
 assert (onnxruntime.InferenceSession.__module__.startswith("onnxplug")) is {ours}
 np.testing.assert_allclose(got, onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"]).run(None, {{"x": x}})[0])
 assert session.explain().to_dict()["regions"][0]["facts"]["provider"] == "OnnxRuntimeExecutionProvider"
-"""
+import onnxruntime.capi.onnxruntime_pybind11_state.schemadef
+from onnxruntime.capi.onnxruntime_pybind11_state.schemadef import OpSchema
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+assert OpSchema is state.schemadef.OpSchema and state.InferenceSession.__module__.startswith("onnxplug") is {ours}
+""" + ("from onnxplug_ep_onnxruntime import library; assert (library.native() is state) is not {ours}\n")
     import tempfile
     from pathlib import Path
 

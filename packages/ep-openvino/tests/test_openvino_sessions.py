@@ -6,8 +6,10 @@ import multiprocessing
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from openvino_models import CPU, NAME, model, open_session, owners, reasons
 
@@ -71,6 +73,60 @@ def test_indices_that_may_be_out_of_bounds_are_left_to_a_provider_that_says_so()
     fixed = model("agraph (float[3, 2] x) => (float[1, 2] y) { y = Gather(x, i) }", i=np.array([-1]))
     with open_session(fixed) as session:
         assert owners(session) == {NAME}
+
+
+_POOLED = "(float[1, 1, H, W] y) { y = MaxPool<ceil_mode = 1, kernel_shape"
+REFUSED = {
+    "behind the keys of the past": (
+        24,
+        """agraph (float[1, 2, 3, 4] q, float[1, 2, 3, 4] k, float[1, 2, 5, 4] p)
+        => (float[1, 2, 3, 4] y, float[A, B, C, D] m, float[E, F, G, H] n) { y, m, n = Attention<is_causal = 1>(q, k, k, , p, p) }""",
+        {"q": (1, 2, 3, 4), "k": (1, 2, 3, 4), "p": (1, 2, 5, 4)},
+    ),
+    "begin behind the input": (
+        19, f"agraph (float[1, 1, 2, 3] x) => {_POOLED} = [1, 1], strides = [2, 2]>(x) }}",
+        {"x": (1, 1, 2, 3)},
+    ),
+    "a beta of 0": (
+        17, "agraph (float[2, 3] x, float[2] c) => (float[2, 2] y) { y = Gemm<beta = 0.0, transB = 1>(x, x, c) }",
+        {"x": (2, 3), "c": (2,)},
+    ),
+    "32 bits": (
+        17, "agraph (float[3, 4] x, int64[1] a, int64[1] b) => (float[M, N] y) { y = Slice(x, a, b) }", {"x": (3, 4)},
+    ),
+}  # fmt: skip
+TAKEN = [
+    (19, f"agraph (float[1, 1, 3, 3] x) => {_POOLED} = [1, 1], strides = [2, 2]>(x) }}", (1, 1, 3, 3)),
+    (19, f"agraph (float[1, 1, A, B] x) => {_POOLED} = [3, 3], strides = [2, 2], pads = [1, 1, 0, 0]>(x) }}", (1, 1, 6, 7)),
+    (
+        17, "agraph (float[3, 4] x) => (float[M, N] y) { a = Constant<value = int64[1] {1}>() "
+        "b = Constant<value = int64[1] {9223372036854775807}>() y = Slice(x, a, b) }", (3, 4),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_nodes_that_openvino_computes_otherwise(why: str) -> None:
+    version, text, shapes = REFUSED[why]
+    feeds = {name: RNG.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    if why == "32 bits":
+        feeds |= {"a": np.array([1]), "b": np.array([2**63 - 1])}
+    if "c" in feeds:
+        feeds["c"][0] = np.inf
+    with open_session(model(text, version)) as session:
+        assert owners(session) == {CPU} and any(why in reason for reason in reasons(session).values())
+        due = ort.InferenceSession(model(text, version), providers=["ReferenceExecutionProvider"]).run(None, feeds)
+        for got, want in zip(session.run(None, feeds), due, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("version", "text", "shape"), TAKEN)
+def test_nodes_that_are_near_those_and_right(version: int, text: str, shape: tuple[int, ...]) -> None:
+    source, x = model(text, version), RNG.standard_normal(shape, dtype=np.float32)
+    with open_session(source) as session:
+        assert owners(session) == {NAME}
+        (want,) = ort.InferenceSession(source, providers=[CPU]).run(None, {"x": x})
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-4)
 
 
 def test_shapes_that_do_not_go_together_name_the_node() -> None:
@@ -143,6 +199,43 @@ def test_a_model_holds_what_was_compiled(tmp_path: Path, monkeypatch: pytest.Mon
     x = RNG.standard_normal((2, 64), dtype=np.float32)
     with open_session(str(tmp_path / "made.onnx")) as session:
         np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_damaged_region_of_a_model_is_refused(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.add_provider(NAME, {})
+    compiled = ort.ModelCompiler(options, SOURCE, embed_compiled_data_into_model=True).compile_to_bytes()
+    proto = onnx.load_from_string(compiled)
+    (blob,) = [a for node in proto.graph.node for a in node.attribute if a.name == "ep_cache_context"]
+    whole = blob.s
+    for place in (len(whole) // 3, len(whole) - 100):
+        blob.s = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        with pytest.raises(Exception, match="damaged"):
+            open_session(proto.SerializeToString())
+
+
+def test_a_region_is_compiled_once_for_all_runs_and_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    core = compiler.core
+
+    class Counting:
+        def compile_model(self, *given: Any) -> Any:
+            made.append("compiled")
+            return core().compile_model(*given)
+
+    monkeypatch.setattr(compiler, "core", Counting)
+    with open_session(SOURCE) as session:
+        before = len(made)
+        assert before
+        binding = session.io_binding()
+        for rows in (1, 5, 1, 0, 7, 5):
+            x = RNG.standard_normal((rows, 64), dtype=np.float32)
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted(x), rtol=1e-4, atol=1e-4)
+            binding.bind_cpu_input("x", x)
+            binding.bind_output("y")
+            session.run_with_iobinding(binding)
+            np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], wanted(x), rtol=1e-4, atol=1e-4)
+        assert len(made) == before
 
 
 def _in_a_fork(answer: multiprocessing.SimpleQueue) -> None:  # type: ignore[type-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from onnxplug_testkit.cli import main
 from onnxplug_testkit.mutants import Broken, Mutant, check_names, judge, mutants, systematic
 from onnxplug_testkit.mutants.base import HOST, NAME, subject
 from onnxplug_testkit.mutants.compiling import Compiling
+from onnxplug_testkit.mutants.lending import LendingProvider
+from onnxplug_testkit.mutants.recording import Recording
+from onnxplug_testkit.mutants.tripping import Tripping
 from onnxplug_testkit.mutants.writing import Writing
 from onnxplug_testkit.subject import Subject
 
@@ -151,6 +154,20 @@ def test_the_writing_reference_survives() -> None:
     clean.announce()
     killers = {m.killed_by for m in mutants().values() if m.module.endswith(".writing")}
     for name in sorted({*killers, "graph.edges", "graph.dynamic_shapes", "robust.threads"}):
+        assert judge(clean, name) is None, name
+
+
+@pytest.mark.parametrize(
+    ("clean", "names"),
+    [
+        (subject(Tripping, HOST), ("graph.loops", "graph.control_flow", "graph.random_graphs")),
+        (subject(Recording), ("graph.recorded_runs", "graph.random_graphs")),
+        (subject(LendingProvider), ("memory.lent_blocks", "memory.sizes", "memory.statistics", "graph.io_binding")),
+    ],
+)
+def test_the_others_that_mutants_are_made_of_survive(clean: Subject, names: Sequence[str]) -> None:
+    clean.announce()
+    for name in names:
         assert judge(clean, name) is None, name
 
 

@@ -122,7 +122,10 @@ class Capability:
         return None if is_numbers or self._maker.is_cpu else f"{type_} is for onnxruntime's CPU provider only"
 
     def _trial(self, graph: GraphView, nodes: Sequence[NodeView]) -> Trial:
-        model, constants = _model(graph, nodes, *boundary(graph, nodes))
+        inputs, outputs = boundary(graph, nodes)
+        if (apart := _apart(nodes, inputs, outputs)) is not None:
+            return Trial(refused=apart)
+        model, constants = _model(graph, nodes, inputs, outputs)
         key = _key(model, constants)
         if key not in self._trials:
             self._trials[key] = self._tried(graph, nodes, model, constants)
@@ -195,6 +198,16 @@ def _model(
     model, constants = onnx_model(graph, nodes, inputs, outputs or last, _VERSIONS)
     model.graph.name = "region"
     return model.SerializeToString(deterministic=True), constants
+
+
+def _apart(nodes: Sequence[NodeView], inputs: Sequence[ValueView], outputs: Sequence[ValueView]) -> Refusals | None:
+    """The nodes that are not to be with the others: onnxruntime takes strings as Python's objects only, and then gives nothing as bits."""
+    strings = {v.name for v in inputs if v.type is not None and "string" in str(v.type)}
+    bits = {str(v.type) for v in (*inputs, *outputs) if isinstance(v.type, TensorType) and v.type.dtype.isbuiltin != 1}
+    if not strings or not bits:
+        return None
+    reason = f"onnxruntime cannot be handed strings beside {sorted(bits)[0]}"
+    return {n.name: reason for n in nodes if any(v is not None and v.name in strings for v in (*n.inputs, *n.captures))}
 
 
 def _key(model: bytes, constants: Iterable[str]) -> bytes:

@@ -1,7 +1,8 @@
 """The installed onnxruntime: where it is, what it offers, and its native module.
 
 Only the native module is used, not the Python code around it, and it is loaded without a trace in ``sys.modules``. So it serves a process
-in which ``onnxruntime`` means onnxplug (``onnxplug.shim``); and one that imports onnxruntime itself, before or after, has the same module.
+in which ``onnxruntime`` means onnxplug (``onnxplug.shim``); and one that imports onnxruntime itself, before or after, has the same module:
+after, by a finder, since Python would make it anew without the modules inside it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, PathFinder
+from importlib.abc import MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
 from typing import Any
 
 from onnxplug.contract import EPFail, Unavailable
@@ -168,10 +171,29 @@ def _native() -> Any:
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
     finally:
-        for name in [name for name in sys.modules if name.startswith(_NATIVE)]:
-            del sys.modules[name]
+        inner = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith(_NATIVE)}
         sys.modules.update(before)
+    inner.pop(_NATIVE, None)
+    sys.meta_path.insert(0, _Made(module, inner, found.native))
     return module
+
+
+class _Made(ExtensionFileLoader, MetaPathFinder):
+    """Gives who imports onnxruntime's native module from its file the one that is there, with the modules inside it."""
+
+    def __init__(self, module: ModuleType, inner: Mapping[str, ModuleType], path: str) -> None:
+        super().__init__(_NATIVE, path)
+        self._module, self._inner = module, inner
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        ours = fullname == _NATIVE and os.path.dirname(self.path) in (path or ())
+        return spec_from_file_location(fullname, self.path, loader=self) if ours else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules.update(self._inner)
 
 
 def _told(path: str) -> Mapping[str, str]:

@@ -16,7 +16,9 @@ from onnxplug_ep_openvino.device import after_fork, core, library, version
 from onnxplug_ep_openvino.errors import plain
 from onnxplug_ep_openvino.model import read
 
-_FORMAT = 1
+_FORMAT = 2
+_DIGEST = 16
+"""Bytes of the digest of a compiled region."""
 _LIMIT = 1 << 30
 """Bytes of compiled regions that a cache holds."""
 
@@ -53,17 +55,21 @@ class Compiler:
         return made
 
     def dump(self, made: Compiled) -> bytes:
-        """The bytes that ``load`` restores."""
+        """The bytes that ``load`` restores, behind their digest: OpenVINO reads what is damaged, and gives anything."""
         stream = io.BytesIO()
         made.model.export_model(stream)
-        return self._head + json.dumps(list(made.places)).encode() + b"\n" + stream.getvalue()
+        body = json.dumps(list(made.places)).encode() + b"\n" + stream.getvalue()
+        return self._head + _digest(body) + body
 
     def load(self, blob: bytes) -> Compiled:
-        """What ``dump`` was given. RuntimeError where another OpenVINO or device made the bytes."""
+        """What ``dump`` was given. RuntimeError where another OpenVINO or device made the bytes, or they are damaged."""
         if not blob.startswith(self._head):
             made = bytes(blob[:40]).partition(b"\n")[0].decode("ascii", "replace")
             raise RuntimeError(f"the region was compiled by {made!r}, here is {self._head.decode().strip()!r}")
-        places, _, exported = blob[len(self._head) :].partition(b"\n")
+        told, body = blob[len(self._head) :][:_DIGEST], blob[len(self._head) + _DIGEST :]
+        if told != _digest(body):
+            raise RuntimeError("the compiled region is damaged")
+        places, _, exported = body.partition(b"\n")
         model = core().import_model(io.BytesIO(exported), self.device, self._properties)
         return Compiled(model, json.loads(places))
 
@@ -98,6 +104,10 @@ class Compiler:
 
 _up: set[str] = set()
 """Devices, with their properties, that came up in this process."""
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST).digest()
 
 
 def _cache(folder: str) -> DiskCache | None:

@@ -175,6 +175,38 @@ def dag(subject: Subject, rng: np.random.Generator) -> onnx.ModelProto:
     return model(nodes, {"x": ("n", 16), "z": ("n", 16)}, outputs)
 
 
+def nested(subject: Subject) -> onnx.ModelProto:
+    """y = If(flag, Loop(trips, v = op(v)), op(x)) of an operator the subject claims; both bodies read x from outside."""
+    operators = taken(subject)
+    op_type = next((o for o in operators if o in BINARY), operators[0])
+
+    def work(source: str, target: str, name: str) -> onnx.NodeProto:
+        return helper.make_node(op_type, [source] if op_type in UNARY else [source, "x"], [target], name)
+
+    def info(
+        name: str, shape: Sequence[Any] | None = ("n", 16), element: int = TensorProto.FLOAT
+    ) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, element, None if shape is None else list(shape))
+
+    body = helper.make_graph(
+        [work("v", "w", "loop_work")],  # and no Identity of the condition, which the subject need not have
+        "body",
+        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v")],
+        [info("go", (), TensorProto.BOOL), info("w")],
+    )
+    then = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "", "x"], ["t"], "loop", body=body)], "then", [], [info("t")]
+    )
+    other = helper.make_graph([work("x", "e", "else_work")], "else", [], [info("e")])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["flag"], ["y"], "if", then_branch=then, else_branch=other)],
+        "control",
+        [info("x"), info("flag", (), TensorProto.BOOL), info("trips", (), TensorProto.INT64)],
+        [info("y", None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def expected(made: onnx.ModelProto, feeds: Mapping[str, Any], judged: str = "") -> list[Any]:
     """What the reference (or, when that is judged, the CPU provider) computes for a whole model."""
     options = {"memory": "host", "float64": "1"}

@@ -89,3 +89,10 @@ def spaces_of(subject: Subject) -> Iterator[tuple[Space, Space]]:
         if one.allocator.device == two.allocator.device:
             raise Unsupported("device_to_device", "both devices have one memory")
         yield one, two
+
+
+def place_of(subject: Subject) -> tuple[str, int]:
+    """Kind and number of the device that has the subject's memory."""
+    with subject.instance() as instance:
+        allocators = instance.call("create_allocators")
+        return (allocators[0].device.kind, allocators[0].device.id) if allocators else ("cpu", 0)

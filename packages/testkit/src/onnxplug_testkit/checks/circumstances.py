@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,13 +16,18 @@ import onnx
 
 import onnxplug
 from onnxplug.contract.errors import STATUS_ERRORS, TERMINATED
-from onnxplug_testkit.check import check
+from onnxplug_testkit.check import Unsupported, check
 from onnxplug_testkit.checks.graph import agree
+from onnxplug_testkit.checks.patterns import behind, exported, products
 from onnxplug_testkit.models import chain, dag, expected, open_session
 from onnxplug_testkit.subject import Subject
 
 THREADS = (1, 2, 3, 8)
 """Values of intra_op_num_threads."""
+PLACES = 20
+"""At so many places of what is exported a byte is changed."""
+_BLOB = "ep_cache_context"
+"""Attribute of EPContext nodes that holds what was exported."""
 MOST = 60
 """How often a run is looked at that asks whether it is to stop."""
 
@@ -66,6 +72,29 @@ def profiled_runs(subject: Subject, seed: int) -> None:
             f"the event of {sorted(told)} lies outside every run: it gives {start} to {end} us. `watch` takes start and end in "
             "nanoseconds of time.perf_counter_ns"
         )
+
+
+@check("graph.explained")
+def explained(subject: Subject, seed: int) -> None:
+    """``explain()`` shows every node, and what regions tell of themselves, which is fit for JSON, before a run and after one."""
+    rng = np.random.default_rng(seed)
+    for made in products(subject, rng):
+        with open_session(subject, made, *behind(subject)) as session:
+            for rows in (5, 2, 0):
+                told = session.explain().to_dict()
+                shown = {node["name"] for node in told["nodes"]}
+                assert shown == set(session.placement()), f"explain() shows {sorted(shown)} of the nodes"
+                for region in told["regions"]:
+                    failure = region["facts"].get("facts")
+                    assert failure is None, f"facts() of a region fails: {failure}"
+                    try:
+                        json.dumps(region["facts"], allow_nan=False)
+                    except (TypeError, ValueError) as error:
+                        raise AssertionError(
+                            f"facts() of a region gives what JSON does not know: {region['facts']}"
+                        ) from error
+                x = rng.uniform(-1, 1, (rows, 16)).astype(np.float32)
+                agree(session.run(None, {"x": x}), expected(made, {"x": x}, subject.name), what="when it was explained")
 
 
 @check("robust.thread_counts")
@@ -138,6 +167,45 @@ def damaged_cache(subject: Subject, seed: int) -> None:
             judge(what)
 
 
+@check("robust.damaged_exports")
+def damaged_exports(subject: Subject, seed: int) -> None:
+    """A model whose exported region is damaged, cut short or gone is refused with an error, or gives right results all the same."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((5, 16)).astype(np.float32)
+    met = False
+    for made in products(subject, rng):
+        if (compiled := exported(subject, made)) is None:
+            continue
+        met, want = True, expected(made, {"x": x}, subject.name)
+        for what, damage in _damages(rng):
+            proto = onnx.load_from_string(compiled)
+            for attribute in (a for node in proto.graph.node for a in node.attribute if a.name == _BLOB):
+                attribute.s = damage(attribute.s)
+            try:
+                with open_session(subject, proto, *behind(subject)) as session:
+                    got = session.run(None, {"x": x})
+            except STATUS_ERRORS:
+                continue
+            except Exception as error:
+                raise AssertionError(f"{what} in an exported region, {type(error).__name__}: {error}") from error
+            agree(got, want, what=f"{what} in an exported region")
+    if not met:
+        raise Unsupported("exports")
+
+
+def _damages(rng: np.random.Generator) -> Iterator[tuple[str, Callable[[bytes], bytes]]]:
+    """What was done to a blob, and what does it."""
+    yield from _DAMAGES.items()
+    for share in (0, 1, *rng.uniform(0, 1, PLACES)):
+        yield "with a wrong byte", partial(_wrong, share=float(share))
+
+
+def _wrong(data: bytes, share: float = 0.5) -> bytes:
+    """With another byte at some place between the first and the last."""
+    at = int(share * (len(data) - 1))
+    return data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :]
+
+
 def _example(subject: Subject, seed: int, rows: int = 5) -> tuple[onnx.ModelProto, dict[str, np.ndarray], list[Any]]:
     """A model, inputs of so many rows, and the oracle's results."""
     rng = np.random.default_rng(seed)
@@ -179,9 +247,7 @@ _LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "an input that is read only": _read_only,
 }
 _DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "with files that have a wrong byte": lambda data: (
-        data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 255]) + data[len(data) // 2 + 1 :]
-    ),
-    "with files cut short": lambda data: data[: len(data) // 2],
-    "with empty files": lambda data: b"",
+    "with a wrong byte": _wrong,
+    "cut short": lambda data: data[: len(data) // 2],
+    "nothing": lambda data: b"",
 }

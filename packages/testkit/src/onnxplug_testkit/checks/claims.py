@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from onnx import helper
 
 from onnxplug.contract import Claim, Decline, KernelDef
 from onnxplug.graph import Graph
+from onnxplug.plugins import ProviderInstance
 from onnxplug_testkit.check import check
-from onnxplug_testkit.models import Lookup, chain, dag, graph_of
+from onnxplug_testkit.models import Lookup, chain, dag, graph_of, nested
 from onnxplug_testkit.subject import Subject
 
 GRAPHS = 8
@@ -44,30 +46,32 @@ def capability_is_pure(subject: Subject, seed: int) -> None:
 
 @check("graph.claims_are_sound")
 def claims_are_sound(subject: Subject, seed: int) -> None:
-    """Claims name nodes of the graph, each once (again by itself after a region); unfused ones have a kernel, regions are convex.
+    """Claims name nodes of the graph, each once (again by itself after a region); unfused ones have a kernel, regions are convex together.
 
     A node of a region may be claimed by itself behind it, for the case that the region is refused. Regions come with ``compile``.
     """
     for graph in _graphs(subject, seed):
+        readers = _readers(graph)
         with subject.instance() as instance:
             kernels = Lookup(instance)
-            regions: set[str] = set()
+            regions: list[set[str]] = []
             single: set[str] = set()
-            for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
+            for answer in _answered(instance, graph):
+                nodes = answer.nodes if isinstance(answer, Claim) else [answer.node]
+                names = [node.name for node in nodes]
+                assert names, "a claim has no nodes"
+                assert set(names) <= {n.name for n in graph.nodes}, (
+                    f"a {type(answer).__name__} names nodes that are not in the graph: {names}"
+                )
                 if isinstance(answer, Decline):
                     assert answer.reason.strip(), f"'{answer.node.name}' is declined without a reason"
                 if not isinstance(answer, Claim):
                     continue
-                names = [node.name for node in answer.nodes]
-                assert names, "a claim has no nodes"
-                assert set(names) <= {n.name for n in graph.nodes}, (
-                    f"a claim names nodes that are not in the graph: {names}"
-                )
-                before = single if answer.fused is None else regions | single
+                before = single if answer.fused is None else single.union(*regions)
                 twice = before & set(names) or {name for name in names if names.count(name) > 1}
                 assert not twice, f"nodes are claimed twice: {sorted(twice)}"
-                (single if answer.fused is None else regions).update(names)
                 if answer.fused is None:
+                    single.update(names)
                     for node in answer.nodes:
                         found = kernels.kernel_for(node)
                         assert isinstance(found, KernelDef), (
@@ -75,9 +79,10 @@ def claims_are_sound(subject: Subject, seed: int) -> None:
                         )
                 else:
                     assert instance.supports("compile"), f"region '{answer.fused}' is claimed, there is no compile()"
-                    assert _is_convex(graph, set(names)), (
-                        f"region '{answer.fused}' is not convex: a path leaves it and comes back"
+                    assert _is_convex(set(names), readers, regions), (
+                        f"region '{answer.fused}' is not convex: a path leaves it and comes back, maybe through another region"
                     )
+                    regions.append(set(names))
 
 
 @check("graph.declines_say_why")
@@ -86,7 +91,7 @@ def declines_say_why(subject: Subject, seed: int) -> None:
     for graph in _graphs(subject, seed):
         with subject.instance() as instance:
             kernels = Lookup(instance)
-            answers = list(instance.call("get_capability", graph=graph, kernels=kernels) or ())
+            answers = _answered(instance, graph)
             claimed = {n.name for a in answers if isinstance(a, Claim) for n in a.nodes}
             declined = {a.node.name: a.reason for a in answers if isinstance(a, Decline)}
             for node in graph.nodes:
@@ -97,12 +102,28 @@ def declines_say_why(subject: Subject, seed: int) -> None:
 
 
 def _graphs(subject: Subject, seed: int) -> list[Graph]:
-    """Random ones, a chain, a random one of unknown ranks, and a long one with nodes between that nobody has."""
+    """Random ones, a chain, a random one of unknown ranks, a long one with nodes between that nobody has, and one with bodies, which follow
+    it."""
     made = [dag(subject, np.random.default_rng([seed, n])) for n in range(GRAPHS)]
     unknown = dag(subject, np.random.default_rng([seed, GRAPHS]))
     for value in unknown.graph.input:
         value.type.tensor_type.ClearField("shape")
-    return [graph_of(each) for each in (*made, chain(subject, 8), unknown, _interrupted(subject))]
+    graphs = [graph_of(each) for each in (*made, chain(subject, 8), unknown, _interrupted(subject), nested(subject))]
+    return [each for graph in graphs for each in _with_bodies(graph)]
+
+
+def _with_bodies(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for node in graph.nodes:
+        for body in node.subgraphs.values():
+            yield from _with_bodies(body)
+
+
+def _answered(instance: ProviderInstance, graph: Graph) -> list[Any]:
+    """What an instance says to a graph when it has been shown those around it, as sessions do."""
+    if graph.parent is not None:
+        _answered(instance, graph.parent)
+    return list(instance.call("get_capability", graph=graph, kernels=Lookup(instance)) or ())
 
 
 def _interrupted(subject: Subject) -> onnx.ModelProto:
@@ -117,15 +138,13 @@ def _interrupted(subject: Subject) -> onnx.ModelProto:
     return made
 
 
-def _answers(instance: Any, graph: Graph) -> list[tuple[Any, ...]]:
-    found: list[tuple[Any, ...]] = []
-    kernels = Lookup(instance)
-    for answer in instance.call("get_capability", graph=graph, kernels=kernels) or ():
-        if isinstance(answer, Claim):
-            found.append(("claim", answer.fused, tuple(n.name for n in answer.nodes)))
-        else:
-            found.append((type(answer).__name__, getattr(answer, "reason", ""), answer.node.name))
-    return found
+def _answers(instance: ProviderInstance, graph: Graph) -> list[tuple[Any, ...]]:
+    return [
+        ("claim", answer.fused, tuple(n.name for n in answer.nodes))
+        if isinstance(answer, Claim)
+        else (type(answer).__name__, getattr(answer, "reason", ""), answer.node.name)
+        for answer in _answered(instance, graph)
+    ]
 
 
 def _described(graph: Graph) -> list[tuple[Any, ...]]:
@@ -141,14 +160,28 @@ def _described(graph: Graph) -> list[tuple[Any, ...]]:
     ]
 
 
-def _is_convex(graph: Graph, inside: set[str]) -> bool:
-    """No path leaves ``inside`` and comes back."""
-    left: set[str] = set()
+def _readers(graph: Graph) -> dict[str, set[str]]:
+    """By the name of each node those of the nodes that read what it makes."""
+    found: dict[str, set[str]] = {node.name: set() for node in graph.nodes}
     for node in graph.nodes:
-        producers = {v.producer.name for v in node.inputs if v is not None and v.producer is not None}
-        if node.name in inside:
-            if producers & left:
-                return False
-        elif producers & (inside | left):
-            left.add(node.name)
+        for value in (*node.inputs, *node.captures):
+            if value is not None and value.producer is not None and value.producer.name in found:
+                found[value.producer.name].add(node.name)
+    return found
+
+
+def _is_convex(inside: set[str], readers: Mapping[str, set[str]], regions: Sequence[set[str]]) -> bool:
+    """No path leaves ``inside`` and comes back, each of the other regions being one step of it."""
+    step = {name: region for region in regions for name in region}
+    ahead = set().union(*(readers[name] for name in inside)) - inside
+    seen: set[str] = set()
+    while ahead:
+        name = ahead.pop()
+        if name in seen:
+            continue
+        members = step.get(name, {name})
+        seen |= members
+        ahead = ahead.union(*(readers[member] for member in members))
+        if ahead & inside:
+            return False
     return True

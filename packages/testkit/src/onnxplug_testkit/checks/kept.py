@@ -13,6 +13,7 @@ from onnxplug_testkit.check import check
 from onnxplug_testkit.checks.graph import LARGE, agree
 from onnxplug_testkit.checks.patterns import behind, products
 from onnxplug_testkit.models import BINARY, UNARY, expected, model, open_session, taken
+from onnxplug_testkit.space import place_of
 from onnxplug_testkit.subject import Subject
 
 LATER, NODES = 100, 20
@@ -29,7 +30,7 @@ def results_are_kept(subject: Subject, seed: int) -> None:
     """Results stay as they are while the session runs on with other data and when it is gone, and inputs may change after a run."""
     rng = np.random.default_rng(seed)
     for made in products(subject, rng):
-        for what, run in _runs(_place(subject)):
+        for what, run in _runs(place_of(subject)):
             x = rng.uniform(-1, 1, (5, 16)).astype(np.float32)
             want = expected(made, {"x": x}, subject.name)
             session = open_session(subject, made, *behind(subject))
@@ -50,7 +51,7 @@ def results_are_kept(subject: Subject, seed: int) -> None:
 def sizes_in_turns(subject: Subject, seed: int) -> None:
     """One session serves sizes that grow and shrink, from no rows to 70000, in chains and products, by run() and bindings used again."""
     rng = np.random.default_rng(seed)
-    kind, index = _place(subject)
+    kind, index = place_of(subject)
     for made in products(subject, rng):
         names = [output.name for output in made.graph.output]
         with open_session(subject, made, *behind(subject)) as session:
@@ -96,13 +97,6 @@ def shapes_of_data(subject: Subject, seed: int) -> None:
             x = rng.uniform(-1, 1, (rows, 16)).astype(np.float32)
             feeds = {"x": x, "wanted": np.arange(rows) % 3 != 1}
             agree(session.run(None, feeds), expected(made, feeds, subject.name), what=f"{rows} rows")
-
-
-def _place(subject: Subject) -> tuple[str, int]:
-    """Kind and number of the device that has the subject's memory."""
-    with subject.instance() as instance:
-        allocators = instance.call("create_allocators")
-        return (allocators[0].device.kind, allocators[0].device.id) if allocators else ("cpu", 0)
 
 
 def _runs(place: tuple[str, int]) -> Iterator[tuple[str, Run]]:

@@ -1,30 +1,27 @@
-"""L1: blocks, limits and misuse."""
+"""L1: blocks, what is lent, and misuse."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import AllocatorStats, Arena, ArenaConfig, RuntimeException
+from onnxplug.contract import AllocatorStats
 from onnxplug_testkit.check import Unsupported, check
+from onnxplug_testkit.checks.limits import LIMIT
 from onnxplug_testkit.models import chain, expected, open_session
 from onnxplug_testkit.space import Space, space_of
 from onnxplug_testkit.subject import Subject
 
 BYTES = np.dtype(np.uint8)
-LIMIT = 1 << 20
-LIMITS = (1 << 12, LIMIT, 5 << 18)
-"""Of which one is no number of megabytes."""
 BEYOND = 1 << 60
 """Bytes that no device has."""
+LENT = 96
+"""Bytes of what is lent."""
 THREADS, TURNS = 4, 40
 PATIENCE = 60
 """Seconds that threads wait for each other."""
@@ -137,39 +134,6 @@ def blocks_of_threads(subject: Subject, seed: int) -> None:
     assert taken == THREADS * TURNS, f"of {THREADS * TURNS} blocks of threads {taken} are counted"
 
 
-@check("memory.limit_is_reached")
-def limit_is_reached(subject: Subject, seed: int) -> None:
-    """With its memory option at N bytes, exactly N can be had, and again when they were given back."""
-    for limit in _limits(subject):
-        for strategy in ("kNextPowerOfTwo", "kSameAsRequested"):
-            with _limited(subject, limit, strategy) as arena:
-                try:
-                    for _ in range(2):
-                        arena.free(arena.allocate(limit))
-                        arena.shrink()
-                except RuntimeException as error:
-                    raise AssertionError(
-                        f"{strategy}: {limit} bytes are refused under a limit of {limit}: {error.text}"
-                    ) from error
-
-
-@check("memory.limit_is_kept")
-def limit_is_kept(subject: Subject, seed: int) -> None:
-    """With its memory option at N bytes, N+1 are refused, at once and in two parts, also when N were given back before."""
-    for limit in _limits(subject):
-        for parts in ((limit + 1,), (limit // 2, limit // 2 + 1)):
-            with _limited(subject, limit, "kSameAsRequested") as arena:
-                arena.free(arena.allocate(limit // 2))
-                arena.shrink()
-                try:
-                    held = [arena.allocate(nbytes) for nbytes in parts]
-                except RuntimeException:
-                    continue
-                for buffer in held:
-                    arena.free(buffer)
-            raise AssertionError(f"{' and '.join(map(str, parts))} bytes are given under a limit of {limit}")
-
-
 @check("memory.largest_block")
 def largest_block(subject: Subject, seed: int) -> None:
     """A block beyond the largest the allocator states, or beyond any memory, is refused with MemoryError and does not count."""
@@ -215,6 +179,46 @@ def foreign_free(subject: Subject, seed: int) -> None:
             )
         with other.block(256) as buffer:
             _refuses(space, buffer, "a block of another allocator")
+
+
+@check("memory.lent_blocks")
+def lent_blocks(subject: Subject, seed: int) -> None:
+    """Memory that is lent by its address is read and written where it is, is not counted, and nobody can free it."""
+    rng = np.random.default_rng(seed)
+    with space_of(subject) as space:
+        second = space.step(LENT)
+        with space.block(second + LENT) as block:
+            whole = space.view(block, BYTES, (second + LENT,))
+            address, data = _address(whole), np.frombuffer(rng.bytes(second + LENT), BYTES).copy()
+            if address is None:
+                raise Unsupported("host_address")
+            space.write(data, whole)
+            before = space.allocator.stats().bytes_in_use
+            for start in (0, second):
+                try:
+                    lent = space.allocator.over(address + start, LENT)
+                except NotImplementedError as error:
+                    raise Unsupported("lent_memory") from error
+                shown, there = space.view(lent, BYTES, (LENT,)), data[start : start + LENT]
+                assert np.array_equal(space.read(shown), there), "memory that is lent shows other bytes"
+                there[:] = np.frombuffer(rng.bytes(LENT), BYTES)
+                space.write(there, shown)
+                assert np.array_equal(space.read(whole), data), "what is written to memory that is lent is not there"
+                assert space.allocator.stats().bytes_in_use == before, "memory that is lent counts as in use"
+                _refuses(space, lent, "memory that is lent")
+            _begins_nowhere_else(space, address + 1, whole, data)
+
+
+def _begins_nowhere_else(space: Space, address: int, whole: Any, data: np.ndarray) -> None:
+    """At an odd address a tensor is refused with ValueError, or is there as others are. ``whole`` begins a byte before."""
+    try:
+        lent = space.allocator.over(address, 8)
+    except ValueError:
+        return
+    odd = np.array([0.5, -3], np.float32)
+    space.write(odd, space.view(lent, odd.dtype, odd.shape))
+    data[1:9] = odd.view(BYTES)
+    assert np.array_equal(space.read(whole), data), "a tensor at an odd address, which is not refused, is elsewhere"
 
 
 @check("memory.statistics")
@@ -282,26 +286,3 @@ def _refuses(space: Space, buffer: Any, what: str) -> None:
     except Exception as error:
         raise AssertionError(f"freeing {what} raises {type(error).__name__}, not ValueError: {error}") from error
     raise AssertionError(f"freeing {what} is accepted")
-
-
-def _limits(subject: Subject) -> Iterator[int]:
-    """Values of the option that bounds the memory, so far as it takes them."""
-    fields = {field.name: field for field in dataclasses.fields(subject.spec.options)}
-    option = subject.limit()
-    least = fields[option].metadata.get("least") if option is not None else None
-    yield from (limit for limit in LIMITS if least is None or limit >= least)
-
-
-@contextmanager
-def _limited(subject: Subject, limit: int, strategy: str) -> Iterator[Arena]:
-    """The core's arena over an instance whose memory option is set."""
-    option = subject.limit()
-    if option is None:
-        raise Unsupported("memory_limit")
-    with space_of(subject, **{option: str(limit)}) as space:
-        given = space.allocator.arena
-        arena = Arena(space.allocator, ArenaConfig(given.limit, strategy))  # type: ignore[arg-type]
-        try:
-            yield arena
-        finally:
-            arena.close()

@@ -25,7 +25,7 @@ from onnxplug_testkit.subject import Subject
 
 _MODULES = (
     "announcing", "blocks", "copying", "computing", "edges", "corners", "pairs", "forms", "claiming", "compiling", "placing", "misbehaving",
-    "failing", "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling",
+    "failing", "holding", "intruding", "moody", "deaf", "writing", "lasting", "unsettling", "lending", "tripping", "recording",
     "seldom",
 )  # fmt: skip
 

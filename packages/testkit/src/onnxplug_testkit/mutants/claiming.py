@@ -15,6 +15,7 @@ from onnxplug.contract import (
     KernelDef,
     KernelLookup,
     KernelRegistry,
+    NodeView,
     Region,
     SessionContext,
     ValueView,
@@ -23,6 +24,7 @@ from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import HOST, subject
+from onnxplug_testkit.mutants.compiling import Compiling
 from onnxplug_testkit.subject import Subject
 
 
@@ -234,3 +236,89 @@ class _Presuming(ReferenceProvider):
 def presumes_shapes() -> Subject:
     """Raises when the rank of a value is not known."""
     return subject(_Presuming)
+
+
+class _Twice(Compiling):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+        for answer in super().get_capability(graph, kernels):
+            yield Claim([*answer.nodes, answer.nodes[0]], answer.fused) if isinstance(answer, Claim) else answer
+
+
+@mutant("graph.claims_are_sound")
+def claims_a_node_twice() -> Subject:
+    """Names the first node of a region again at its end."""
+    return subject(_Twice, HOST)
+
+
+class _Overlapping(Compiling):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+        for answer in super().get_capability(graph, kernels):
+            yield answer
+            if isinstance(answer, Claim) and len(answer.nodes) > 1:
+                yield Claim(answer.nodes[-1:], answer.fused)
+
+
+@mutant("graph.claims_are_sound")
+def claims_overlapping_regions() -> Subject:
+    """Claims the last node of a region as a region of its own too."""
+    return subject(_Overlapping, HOST)
+
+
+class _Ringed(Compiling):
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline]:
+        ring = next(_rings(graph), ())
+        yield from (Claim(pair, fused="pair") for pair in ring)
+        taken = {node.name for pair in ring for node in pair}
+        yield from (Claim([node], fused="one") for node in graph.nodes if node.name not in taken)
+
+
+def _rings(graph: GraphView) -> Iterator[tuple[list[NodeView], list[NodeView]]]:
+    """Two pairs of nodes, none of a pair behind the other, of which each pair reads a result of the other one."""
+    behind = {node.name: _behind(node) for node in graph.nodes}
+    pairs = [
+        [one, two]
+        for two in graph.nodes
+        for one in graph.nodes
+        if one is not two and one.name not in behind[two.name] and two.name not in behind[one.name]
+    ]
+    for first, second in itertools.product(pairs, pairs):
+        if second[0].name in behind[first[0].name] and first[1].name in behind[second[1].name]:
+            yield first, second
+
+
+def _behind(node: NodeView) -> set[str]:
+    """Names of the nodes to which a path leads from this one."""
+    found: set[str] = set()
+    ahead = [node]
+    while ahead:
+        for value in ahead.pop().outputs:
+            fresh = [reader for reader in value.consumers if reader.name not in found] if value is not None else []
+            found.update(reader.name for reader in fresh)
+            ahead += fresh
+    return found
+
+
+@mutant("graph.claims_are_sound")
+def claims_regions_in_a_ring() -> Subject:
+    """Claims two regions, each convex by itself, of which each needs a result of the other."""
+    return subject(_Ringed, HOST)
+
+
+class _Forgetful(ReferenceProvider):
+    """Remembers the bodies that it was asked about."""
+
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        self._known: list[GraphView] = []
+
+    def get_capability(self, graph: GraphView, kernels: KernelLookup) -> Iterator[Claim | Decline | Inline]:
+        again = graph.parent is not None and any(graph is known for known in self._known)
+        self._known.append(graph)
+        for answer in super().get_capability(graph, kernels):
+            yield Decline(answer.nodes[0], "seen before") if again and isinstance(answer, Claim) else answer
+
+
+@mutant("graph.capability_is_pure")
+def takes_bodies_once() -> Subject:
+    """Takes nodes of a nested graph when it is first asked about it."""
+    return subject(_Forgetful)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,3 +245,42 @@ class _Anonymous(Walk):
 def names_nobody() -> Subject:
     """Says of a region that it failed, and not which node."""
     return with_regions(_Anonymous)
+
+
+class _Unmindful(Compiling):
+    def takes(self, node: NodeView, kernels: KernelLookup) -> bool:
+        return isinstance(kernels.kernel_for(node), KernelDef)
+
+
+@mutant("graph.shared_sessions")
+def ignores_owners() -> Subject:
+    """Claims regions with nodes of providers before it, so that it gets none of them."""
+    return subject(_Unmindful, HOST)
+
+
+class _Telling(Walk):
+    def facts(self) -> Mapping[str, Any]:
+        return {"largest": np.int64(3)}
+
+
+@mutant("graph.explained")
+def tells_in_numpys_numbers() -> Subject:
+    """Tells of its regions in numbers that JSON does not know."""
+    return with_regions(_Telling)
+
+
+class _Waiting(Walk):
+    _runs = 0
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        self._runs += 1
+        return super().__call__(context, *inputs)
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"share of the first run": 1 / self._runs}
+
+
+@mutant("graph.explained")
+def tells_when_it_has_run() -> Subject:
+    """Tells of its regions what it only knows when they have run."""
+    return with_regions(_Waiting)

@@ -11,6 +11,7 @@ import numpy as np
 
 from onnxplug.contract import CompiledRegion, Region, RunContext, SessionContext, option
 from onnxplug_ep_reference.device import device
+from onnxplug_ep_reference.memory import SimAllocator
 from onnxplug_ep_reference.options import ReferenceOptions
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
@@ -86,3 +87,22 @@ def keeps_what_was_made_in_haste() -> Subject:
     """Keeps compiled regions by their content, whatever the options were, of which one trades precision."""
     _Keeping.kept.clear()
     return subject(_Keeping, HOST, options=_Hasty)
+
+
+class _Falsy(SimAllocator):
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.arena = dataclasses.replace(self.arena, limit=self.arena.limit or None)
+
+
+class _Unbounded(ReferenceProvider):
+    def __init__(self, options: ReferenceOptions, context: SessionContext) -> None:
+        super().__init__(options, context)
+        assert self.allocator is not None
+        self.allocator = _Falsy(self.allocator.device, self.allocator.arena)
+
+
+@mutant("memory.limit_of_nothing")
+def takes_zero_for_no_limit() -> Subject:
+    """Asks whether there is a limit by its truth, so that one of no bytes is none."""
+    return subject(_Unbounded)

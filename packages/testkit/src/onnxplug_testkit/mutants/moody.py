@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Sequence
@@ -133,3 +134,38 @@ class _Wanted(Compiling):
 def wants_a_result() -> Subject:
     """Raises when nothing reads the results of a region."""
     return subject(_Wanted, HOST)
+
+
+_exported: dict[bytes, CompiledRegion] = {}
+
+
+class _Scaled(Walk):
+    """Is exported as a number under which it is found, and one by which its results are multiplied."""
+
+    scale = np.float32(1)
+
+    def export(self) -> bytes | None:
+        key = len(_exported).to_bytes(8, "little")
+        _exported[key] = self
+        return key + self.scale.tobytes()
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        return [x * self.scale for x in super().__call__(context, *inputs)]
+
+
+class _Trusting(Compiling):
+    compiled = _Scaled
+
+    def load_region(self, blob: bytes) -> CompiledRegion:
+        if len(blob) != 12 or blob[:8] not in _exported:
+            raise RuntimeError("this is not what was exported")
+        made = copy.copy(_exported[blob[:8]])
+        made.scale = np.frombuffer(blob[8:], np.float32)[0]  # type: ignore[attr-defined]
+        return made
+
+
+@mutant("robust.damaged_exports")
+def believes_what_it_loads() -> Subject:
+    """Takes whatever it is to load for what it exported, if it is as long and begins alike."""
+    _exported.clear()
+    return subject(_Trusting, HOST)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView
+from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView, RunContext
 from onnxplug_ep_reference.memory import contents
 from onnxplug_ep_reference.provider import ReferenceProvider
 from onnxplug_testkit.mutants import mutant
 from onnxplug_testkit.mutants.base import HOST, subject, with_kernels
+from onnxplug_testkit.mutants.compiling import Walk, with_regions
 from onnxplug_testkit.subject import Subject
 
 
@@ -103,3 +105,24 @@ def scribbles_on_the_device() -> Subject:
         return call
 
     return with_kernels(("Relu",), create, options={})
+
+
+class _Pooled(Walk):
+    pool: dict[Any, np.ndarray] = {}  # noqa: RUF012  shared by all regions, which is what is wrong with it
+
+    def __call__(self, context: RunContext, *inputs: Any) -> Sequence[Any]:
+        return [
+            self._kept((number, x.shape, x.dtype), x) for number, x in enumerate(super().__call__(context, *inputs))
+        ]
+
+    def _kept(self, key: Any, result: np.ndarray) -> np.ndarray:
+        made = self.pool.setdefault(key, np.empty_like(result))
+        np.copyto(made, result)
+        return made
+
+
+@mutant("graph.outputs_are_apart")
+def shares_results_between_regions() -> Subject:
+    """Has one place for the first result of a region, one for the second and so on, which all regions use."""
+    _Pooled.pool.clear()
+    return with_regions(_Pooled)

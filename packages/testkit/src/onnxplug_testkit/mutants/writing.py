@@ -242,3 +242,35 @@ class _OneRun(Compiling):
 def never_forgives() -> Subject:
     """Refuses to begin a run after one that failed."""
     return subject(_OneRun, HOST)
+
+
+class _Settled(Written):
+    def __init__(self, region: Region, registry: Any) -> None:
+        super().__init__(region, registry)
+        self._first: dict[Any, Sequence[Any]] = {}
+
+    def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        shapes = tuple(None if output is None else output.shape for output in outputs)
+        return super().run_into(context, inputs, self._first.setdefault(shapes, outputs))
+
+
+@mutant("graph.bound_anew")
+def writes_where_it_wrote_first() -> Subject:
+    """Binds its results when it is first run for some shapes, and writes there ever after."""
+    return with_writing(_Settled)
+
+
+class _Used(Written):
+    def __init__(self, region: Region, registry: Any) -> None:
+        super().__init__(region, registry)
+        self._first: dict[Any, Sequence[Any]] = {}
+
+    def run_into(self, context: RunContext, inputs: Sequence[Any], outputs: Sequence[Any]) -> bool:
+        shapes = tuple(x.shape for x in inputs)
+        return super().run_into(context, self._first.setdefault(shapes, inputs), outputs)
+
+
+@mutant("graph.bound_anew")
+def reads_where_it_read_first() -> Subject:
+    """Binds its inputs when it is first run for some shapes, and reads there ever after."""
+    return with_writing(_Used)

@@ -120,7 +120,7 @@ def group_query_attention(
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
     if query_seqlens is None:
         room = total if past_key is None else max(total, past_key.shape[2])
-        require_range(lengths - 1, room, f"seqlens_k[{{at}}] = {{value}} is out of range [0, {room})")
+        require_range(xp, lengths - 1, room, f"seqlens_k[{{at}}] = {{value}} is out of range [0, {room})")
     counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
     first = length == total and query_seqlens is None
     starts = np.zeros_like(lengths) if first else lengths - counts

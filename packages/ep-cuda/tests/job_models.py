@@ -84,9 +84,10 @@ def on_opencl(
     inputs: Sequence[np.ndarray | None],
     outputs: Sequence[TensorSpec | None],
     scratch: np.ndarray | None = None,
+    told: list[int] | None = None,
 ) -> list[np.ndarray | None]:
     """A job's kernels in their OpenCL dialect, run by PoCL. Skips the test where there is none. ``scratch``: what the scratch memory begins
-    with."""
+    with. ``told`` is given the number that a kernel left, 0 for none."""
     cl, context, queue = device()
     flags, made = cl.mem_flags.COPY_HOST_PTR, []
     for x in inputs:
@@ -95,13 +96,19 @@ def on_opencl(
     for spec in outputs:
         made.append(None if spec is None else cl.Buffer(context, 0, max(spec.nbytes, 1)))
     made.append(cl.Buffer(context, 0, max(job.workspace, 1)))
+    fault = cl.Buffer(context, flags, hostbuf=np.zeros(1, np.int32))
     if scratch is not None:
         cl.enqueue_copy(queue, made[-1], np.ascontiguousarray(scratch))
     for launch in job.launches:
         program = built(launch.text)
-        arguments = [part for ref in launch.tensors for part in (made[ref.number], np.int64(ref.offset))]
+        places = [(made[ref.number] if ref.number >= 0 else fault, np.int64(ref.offset)) for ref in launch.tensors]
+        arguments = [part for place in places for part in place]
         items = (launch.grid * launch.block,)
         cl.Kernel(program, launch.name)(queue, items, (launch.block,), *arguments, *launch.scalars)
+    if told is not None:
+        left = np.empty(1, np.int32)
+        cl.enqueue_copy(queue, left, fault)
+        told.append(int(left[0]))
     results: list[np.ndarray | None] = []
     for spec, buffer in zip(outputs, made[len(inputs) :], strict=False):
         if spec is None:

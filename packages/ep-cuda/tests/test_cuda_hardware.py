@@ -12,6 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 from cuda_conv_models import BODIES, model
+from hardware_faults import *  # noqa: F403 - tests, of errors that only the device sees
 from job_models import NARROW, Node, close, draw
 from test_cuda_attention import WRITTEN_OUT, inputs, parsed
 from test_cuda_attention import node as attention
@@ -381,12 +382,14 @@ def on_device(node: Node) -> list[np.ndarray | None]:
     """The outputs of a node's generated kernels."""
     cupy = pytest.importorskip("cupy")
     from onnxplug_ep_cuda.codegen.bound import BoundJob
+    from onnxplug_ep_cuda.faults import Faults
 
     job, call = node.job(), node.call()
     assert job is not None
     outputs = [None if spec is None else cupy.empty(spec.shape, spec.dtype) for spec in call.outputs]
     inputs = [None if x is None else cupy.asarray(x) for x in node.inputs]
-    BoundJob(job)(*inputs, *outputs, cupy.empty(job.workspace, cupy.uint8))
+    with Faults() as faults:
+        BoundJob(job, faults)(*inputs, *outputs, cupy.empty(job.workspace, cupy.uint8))
     return [None if y is None else cupy.asnumpy(y) for y in outputs]
 
 

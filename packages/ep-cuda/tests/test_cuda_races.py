@@ -15,8 +15,9 @@ from test_cuda_integers import every_quantized
 from test_cuda_written import every_written
 
 from onnxplug.contract import TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Job, Launch
+from onnxplug_ep_cuda.codegen.launch import Call, Job, Launch
 from onnxplug_kernel_text.nodes.call import Ref
+from onnxplug_kernel_text.nodes.indexing import bounds
 from onnxplug_kernel_text.pool import pooling
 
 LARGEST = 6e3
@@ -58,6 +59,15 @@ def test_every_kernel_in_a_simulator(make: Callable[[], list[Node]], simulator: 
         seen.add(texts)
         each.results()  # what they must be is asked by the tests of values
     assert seen
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_indices_are_looked_at(beyond: int, simulator: bool) -> None:
+    """By a kernel that no other provider has."""
+    x, told = np.array([[0, 4], [3, 4 + beyond]]), list[int]()
+    call = Call("bounds", 1, {}, [TensorSpec(x.dtype, x.shape)], [])
+    on_opencl(bounds(call, call.fault(), 64, 0, 5), [x], [], told=told)
+    assert told == [beyond]
 
 
 def test_parts_of_a_cache_are_joined(simulator: bool) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from job_models import NARROW, Node, close, draw, on_opencl
 
+from onnxplug.contract import TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Job
-from onnxplug_ep_cuda.kernels.recurrent import OPERATORS, SHARED, lowered
+from onnxplug_ep_cuda.kernels.recurrent import OPERATORS, SHARED, form, lowered
 from onnxplug_kernel_text.recurrent import GATES
 
 RNG = np.random.default_rng
@@ -77,6 +79,20 @@ def test_what_makes_other_texts() -> None:
     close(layer("LSTM", 6, outputs=(False, True, False)), FACTOR)
     functions = ["HardSigmoid", "Softsign", "Affine", "Sigmoid", "ScaledTanh", "Tanh"]
     close(layer("LSTM", 6, directions=2, direction="bidirectional", activations=functions), FACTOR)
+
+
+@pytest.mark.parametrize("op", sorted(GATES))
+def test_operands_that_do_not_go_together_are_left_to_the_portable_kernel_which_refuses_them(op: str) -> None:
+    found = layer(op, 6)
+    call, node = found.call(), SimpleNamespace(op_type=op, since_version=22, attributes=found.attributes)
+    for n, spec in enumerate(call.inputs):
+        assert spec is not None
+        others = [
+            *call.inputs[:n],
+            TensorSpec(spec.dtype, (*spec.shape[:-1], spec.shape[-1] + 1)),
+            *call.inputs[n + 1 :],
+        ]
+        assert form(node, others, call.outputs) is None  # type: ignore[arg-type]
 
 
 def test_what_is_left_to_the_portable_kernel() -> None:

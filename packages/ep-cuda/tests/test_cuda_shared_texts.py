@@ -85,6 +85,7 @@ TEXTS: dict[str, partial[str]] = {
     "norms": partial(windows.mean_pool, "k", "bf16", 2, 1, 3.0),
     "means of channels last": partial(pool.pooling, "k", "f16", mean=True, include=True),
     "gather": partial(indexing.gather, "k", "u16", "i32"),
+    "bounds": partial(indexing.bounds, "k", "i32"),
     "gather elements": partial(indexing.gather_elements, "k", "u8", "i64", 3),
     "gather tuples": partial(indexing.gather_nd, "k", "u64", "i64", 2),
     "scatter": partial(indexing.scatter_elements, "k", "bf16", "i64", "max", 2),

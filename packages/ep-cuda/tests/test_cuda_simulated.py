@@ -41,6 +41,35 @@ def test_what_a_gpu_has_to_show_is_shown_by_a_simulated_one(order: str, tmp_path
     assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 300 and "skipped" not in done.stdout
 
 
+KIT = (
+    "test_check or errors_are_raised or interrupts or close_is_quiet or odd_graphs or io_binding or dynamic_shapes or misfits "
+    "or (test_trial and (GatherND or ScatterND or ReverseSequence or GroupQueryAttention))"
+)
+"""What of the conformance kit takes a minute or two."""
+
+
+def test_a_core_of_the_conformance_kit_holds(tmp_path: Path) -> None:
+    paths = [TESTS, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "ONNXPLUG_SIMULATED": str(tmp_path)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "driverless.simulation"]
+    command += [
+        "--pyargs",
+        "onnxplug_testkit",
+        "--ep",
+        "cuda",
+        "--level",
+        "robust",
+        "--profile",
+        "transformer",
+        "-k",
+        KIT,
+    ]
+    command += ["--waivers", str(TESTS.parent / "conformance.toml"), "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=ROOT)
+    assert "FAILED" not in done.stdout and "ERROR" not in done.stdout, done.stdout[-8000:] + done.stderr[-2000:]
+    assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) > 250
+
+
 def test_a_first_look_at_a_gpu_shows_the_right_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     smokes = importlib.import_module("gpu_smoke").SMOKES
@@ -63,7 +92,7 @@ def test_every_operator_computes_what_the_cpu_provider_does(tmp_path: Path) -> N
 
 LOUD = frozenset({"SparseAttention own_sparseattention_1_scale (float) (int32)"})
 """Scores of tens, whose roundings the exponential multiplies."""
-READ = frozenset({"AttnLSTM", "DynamicQuantizeLSTM", "GroupQueryAttention", "QLinearConv", "RemovePadding"})
+READ = frozenset({"DynamicQuantizeLSTM", "GroupQueryAttention", "QLinearConv", "RemovePadding"})
 """Operators some of whose forms read lengths, sums or zero points on the host."""
 
 

@@ -38,7 +38,7 @@ LARGEST = 1 << 21
 """What a job may cost to be kept (see ``_cost``): a simulator takes seconds for more."""
 _BETTER = 0.7
 """Another job of the same form is kept in place of the last one if it costs less than this part of it: reading operands takes time."""
-_OF_CUDA = {"attention.joined", "pool.pooling"}
+_OF_CUDA = {"attention.joined", "indexing.bounds", "pool.pooling"}
 """Generators that only the provider for CUDA uses; ``test_cuda_races`` has them run."""
 _LOOPS = 8
 """Lines before a line among which an equal one counts as the same, unrolled."""

@@ -333,3 +333,13 @@ def test_padding_is_removed_and_restored() -> None:
     (back,) = run("RestorePadding", [words, offsets])
     x[0, 2:], x[2] = 0, 0
     np.testing.assert_array_equal(back, x)
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(8, np.uint8), (0, np.uint8), (4, np.int8)])
+def test_caches_of_another_type_than_their_numbers_of_bits_are_stored_in(bits: int, dtype: type) -> None:
+    """As in onnxruntime; a cast of what is negative would depend on the device."""
+    inputs = [*(normal(2, 1, n * 16) for n in (4, 2, 2)), *(integers(dtype, 2, 2, 6, 16) for _ in range(2))]
+    inputs += [np.array([6, 6], np.int32), np.array(7, np.int32), *[None] * 5, *(np.float32([0.1]) for _ in range(2))]
+    kinds = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": bits}
+    with pytest.raises(Refusal, match="do not hold numbers"):
+        run("GroupQueryAttention", inputs, num_heads=4, kv_num_heads=2, **kinds)

@@ -1,5 +1,5 @@
 """CuPy as the array namespace of ``onnxplug_kernels``: itself, but for functions that lack what the Array API standard gives them, that
-do not know bfloat16, that are inexact, or that cannot be recorded."""
+do not know bfloat16, that are inexact, or that cannot be recorded; and with a look at indices that nobody waits for."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any, Protocol
 import ml_dtypes
 import numpy as np
 
+from onnxplug.contract import NodeView
+from onnxplug.contract.errors import Fail, InvalidArgument
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_ep_cuda.fourier import Transforms
 from onnxplug_ep_cuda.kernels.move import parts
 from onnxplug_ep_cuda.kernels.products import factors, multiplication
+from onnxplug_kernels.refusals import FAIL
 
 _BFLOAT16, _BITS = np.dtype(ml_dtypes.bfloat16), np.uint16
 _REALS = "fV"
@@ -34,8 +38,14 @@ class Recorder(Protocol):
 class Namespace:
     """Attributes are CuPy's unless they are here. Needs no driver until a function is called."""
 
-    def __init__(self, cupy: Any, recorder: Recorder | None = None, transforms: Transforms | None = None) -> None:
-        self._cupy, self._recorder = cupy, recorder
+    def __init__(
+        self,
+        cupy: Any,
+        recorder: Recorder | None = None,
+        transforms: Transforms | None = None,
+        faults: Faults | None = None,
+    ) -> None:
+        self._cupy, self._recorder, self._faults, self._node = cupy, recorder, faults, ""
         self.fft = cupy.fft if transforms is None else transforms
         self.linalg = SimpleNamespace(det=cupy.linalg.det, inv=self._inverse, diagonal=self._diagonal)
 
@@ -43,6 +53,24 @@ class Namespace:
         found = getattr(self._cupy, name)
         setattr(self, name, found)
         return found
+
+    def of(self, node: NodeView) -> Namespace:
+        """The same for one node, whose name is told with its errors."""
+        made = Namespace.__new__(Namespace)
+        made.__dict__.update(self.__dict__)
+        if self._faults is not None:
+            made._node = node.name
+        return made
+
+    def watch(self, indices: Any, low: int, high: int, status: str | None = None) -> bool:
+        """Have the device tell of indices that are not in ``low`` to ``high`` - 1; False where nobody would read that. ``status``: see
+        ``onnxplug_kernels.refusals``."""
+        if self._faults is None:
+            return False
+        from onnxplug_ep_cuda.codegen.bound import watch
+
+        watch(self._faults, self._node, indices, low, high, Fail if status == FAIL else InvalidArgument)
+        return True
 
     def asarray(self, obj: Any, /, *, dtype: Any = None, copy: bool | None = None) -> Any:
         """CuPy's, which refuses arrays of the host while a stream is recorded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ from onnxplug_ep_cuda.codegen.pattern_region import attention_region, quantized_
 from onnxplug_ep_cuda.codegen.region import Chain
 from onnxplug_ep_cuda.conv.groups import FUSED as CONVOLUTION
 from onnxplug_ep_cuda.device import device, missing_cudnn
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_ep_cuda.fourier import Transforms
 from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.options import CUDAOptions
@@ -65,16 +67,20 @@ class CUDAProvider(ExecutionProvider):
         self.queue.blas = self._blas = Blas(
             self.queue.compute.ptr, source, workspace_size(runtime.getDeviceProperties(where.id)["major"])
         )
+        self.queue.faults = self._faults = Faults(alone=options.enable_cuda_graph)
         self.queue.scratch = self._scratch = memory.Scratch(self.allocator)
         self._transfer = CUDATransfer(self.queue)
         self._recordings = Recordings(self.queue, self._scratch)
         self._missing = missing_cudnn() if options.enable_cudnn else None
         self._dnn = self._with_cudnn() if options.enable_cudnn and self._missing is None else None
-        self._attend = attend if self._dnn is None or not options.cudnn_attention else self._dnn.attend
+        generated = functools.partial(attend, faults=self._faults)
+        self._attend = generated if self._dnn is None or not options.cudnn_attention else self._dnn.attend
         scratch = self._scratch
         self._transforms = Transforms(cupy, lambda: cupy.cuda.using_allocator(scratch.lasting), self._recordings.hold)
-        self._namespace = Namespace(cupy, self._recordings, self._transforms)
-        self._registry = registry(self._namespace, self.queue, tf32=options.use_tf32, attend=self._attend)
+        self._namespace = Namespace(cupy, self._recordings, self._transforms, self._faults)
+        self._registry = registry(
+            self._namespace, self.queue, tf32=options.use_tf32, attend=self._attend, faults=self._faults
+        )
         # Serial: work that another thread queued on the stream would be recorded too.
         self.concurrent_run = not options.enable_cuda_graph
         if not options.enable_cuda_graph:
@@ -110,10 +116,15 @@ class CUDAProvider(ExecutionProvider):
             self.queue.follow()
 
     def on_run_end(self, options: Any, error: BaseException | None) -> None:
-        self.queue.leave()
+        try:
+            if error is not None:
+                self.queue.forget()
+        finally:
+            self.queue.leave()
 
     def sync(self) -> None:
         self.queue.wait()
+        self._faults.check()
 
     def is_graph_captured(self, graph_id: int) -> bool:
         return self._recordings.has(graph_id)
@@ -136,6 +147,7 @@ class CUDAProvider(ExecutionProvider):
         ):  # the last one first, each of them whatever becomes of the others: a device may be lost
             steps.callback(self.allocator.close)
             steps.callback(self._scratch.close)
+            steps.callback(self._faults.close)
             steps.callback(self._recordings.close)
             steps.callback(self._transforms.close)
             steps.callback(self._close_blas)

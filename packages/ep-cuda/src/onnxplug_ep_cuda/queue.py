@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import cupy
@@ -12,6 +12,7 @@ from cupy.cuda import runtime
 
 from onnxplug.contract import EPFail
 from onnxplug_ep_cuda.blas import Blas
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_ep_cuda.memory import Scratch
 
 
@@ -27,12 +28,13 @@ class _UserStream:
 
 class Queue:
     """See the module's text. While a thread is ``inside``, CuPy works on the session's device and stream and takes memory from its
-    scratch arena, and products are by its handle of cuBLAS."""
+    scratch arena, products are by its handle of cuBLAS, and kernels tell of errors where the thread looks for them."""
 
     def __init__(self, device_id: int, user_stream: int | None, *, copy_beside: bool) -> None:
         self.device_id = device_id
         self.scratch: Scratch | None = None
         self.blas: Blas | None = None
+        self.faults: Faults | None = None
         self.capturing = False
         with cupy.cuda.Device(device_id):
             # Not the default stream's servant: what the application does there neither waits nor breaks a recording.
@@ -54,6 +56,8 @@ class Queue:
                 stack.enter_context(cupy.cuda.using_allocator(self.scratch))
             if self.blas is not None:
                 stack.enter_context(self.blas)
+            if self.faults is not None:
+                stack.enter_context(self.faults)
             self._stacks().append(stack.pop_all())
 
     def leave(self) -> None:
@@ -72,15 +76,29 @@ class Queue:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """``enter`` and ``leave`` around a block, where the thread has not entered already."""
+        """``enter`` and ``leave`` around a block, where the thread has not entered already: then errors that its kernels meet are raised
+        behind it."""
         if self.entered:
             yield
             return
         self.enter()
         try:
             yield
+            if self.faults is not None and self.faults.asked:
+                self.wait()
+                self.faults.check()
+        except BaseException:
+            self.forget()
+            raise
         finally:
             self.leave()
+
+    def forget(self) -> None:
+        """What kernels of a run that failed tell is not the next one's."""
+        if self.faults is not None and self.faults.asked:
+            with suppress(EPFail):  # it says less than what failed
+                self.wait()
+            self.faults.forget()
 
     def prepare(self) -> None:
         """Make what cannot be made while a stream is recorded."""

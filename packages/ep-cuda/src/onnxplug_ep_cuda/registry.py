@@ -17,8 +17,10 @@ from onnxplug.contract import Into, Kernel, KernelDef, KernelRegistry, NodeView,
 from onnxplug_ep_cuda.codegen.kernel import CountedKernel, Place, generated
 from onnxplug_ep_cuda.codegen.launch import Call
 from onnxplug_ep_cuda.codegen.table import ALONE, CACHES, COUNTED, DESCRIBED, LOWERINGS, ON_DEVICE
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_ep_cuda.kernels import Form, forms, recurrent, self_attention
 from onnxplug_ep_cuda.memory import VECTOR
+from onnxplug_ep_cuda.namespace import Namespace
 from onnxplug_ep_cuda.refusals import DEVICE_TYPES, UNFIT, WRITTEN_TYPES
 from onnxplug_kernel_text.nodes.attention import Attend, Problem
 from onnxplug_kernels.catalogue import OpKernel, catalogue
@@ -70,16 +72,20 @@ class ArrayKernel(Kernel):
         return result if isinstance(result, np.ndarray | np.generic) or result.data.ptr % VECTOR == 0 else result.copy()
 
 
-def registry(xp: Any, place: Place, *, tf32: bool, attend: Attend | None = None) -> KernelRegistry:
+def registry(
+    xp: Any, place: Place, *, tf32: bool, attend: Attend | None = None, faults: Faults | None = None
+) -> KernelRegistry:
     """The kernels over an array namespace. ``tf32``: products of float32 may be computed in TF32. ``attend``: how attentions are
-    computed where not by the generated kernel."""
+    computed where not by the generated kernel. ``faults``: where kernels tell of errors."""
     writing = forms(tf32=tf32)
     return KernelRegistry(
         KernelDef(
             entry.domain,
             entry.op_type,
             since,
-            functools.partial(_create, xp, place, entry, writing.get((entry.domain, entry.op_type)), attend, tf32),
+            functools.partial(
+                _create, xp, place, entry, writing.get((entry.domain, entry.op_type)), attend, tf32, faults
+            ),
             until,
             types,
             frozenset(entry.host_inputs) - ON_DEVICE.get((entry.domain, entry.op_type), frozenset()),
@@ -150,27 +156,37 @@ def _adjacent(entry: OpKernel, earlier: int, later: int) -> bool:
 
 
 def _create(
-    xp: Any, place: Place, entry: OpKernel, form: Form | None, attend: Attend | None, tf32: bool, node: NodeView
+    xp: Any,
+    place: Place,
+    entry: OpKernel,
+    form: Form | None,
+    attend: Attend | None,
+    tf32: bool,
+    faults: Faults | None,
+    node: NodeView,
 ) -> Kernel | Callable[..., Any]:
     attributes, name = dict(node.attributes), (entry.domain, entry.op_type)
     if name in ALONE:
         kernel, lowering, made, _ = ALONE[name]
-        return kernel(xp, place, lowering, made, node)
+        return kernel(xp, place, lowering, made, node, faults)
     if entry.op_type in HOST_RESULTS:
         return functools.partial(entry.function, np, **attributes)
     counted = {"n_outputs": len(node.outputs)} if _counts_outputs(entry.function) else {}
+    if isinstance(xp, Namespace):
+        xp = xp.of(node)
     function = functools.partial(entry.function, xp, **attributes, **counted)
     if name in COUNTED:
         lowering, made, along = COUNTED[name]
-        return CountedKernel(xp, place, lowering, made, node, along, ArrayKernel(xp, place, function, None, attributes))
+        plain = ArrayKernel(xp, place, function, None, attributes)
+        return CountedKernel(xp, place, lowering, made, node, faults, along, plain)
     if attend is not None and name in DESCRIBED:
-        form = functools.partial(_attending, attend, DESCRIBED[name], node)
+        form = functools.partial(_attending, attend, DESCRIBED[name], faults, node)
     elif attend is not None and name == ("com.microsoft", "Attention"):
         form = functools.partial(self_attention.form, attend, tf32, node)
     elif name in recurrent.OPERATORS:
-        form = functools.partial(recurrent.form, node)
+        form = functools.partial(recurrent.form, node, faults=faults)
     elif form is None and (lower := LOWERINGS.get(name)) is not None:
-        form = functools.partial(generated, lower, node)
+        form = functools.partial(generated, lower, node, faults=faults)
     if name in RULES:
         function = functools.partial(fitted, *name, attributes, function)
         form = None if form is None else functools.partial(_fitting, form, *name)
@@ -191,9 +207,15 @@ def _fitting(form: Form, domain: str, op_type: str, inputs: Any, outputs: Any, *
 
 
 def _attending(
-    attend: Attend, describe: Callable[[Call], Problem | None], node: NodeView, inputs: Any, outputs: Any, **_: Any
+    attend: Attend,
+    describe: Callable[[Call], Problem | None],
+    faults: Faults | None,
+    node: NodeView,
+    inputs: Any,
+    outputs: Any,
+    **_: Any,
 ) -> Into | None:
-    problem = describe(Call.of(node, inputs, outputs))
+    problem = describe(Call.of(node, inputs, outputs, faults))
     return None if problem is None or not problem.fits else attend(problem, len(inputs) + len(outputs))
 
 

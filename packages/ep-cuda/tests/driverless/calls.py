@@ -23,6 +23,7 @@ from driverless.queues import LEGACY, NOT_READY, Queues
 
 ARCHITECTURE = (9, 0)
 _NO_MEMORY = 2  # cudaErrorMemoryAllocation
+_MAPPED = 2  # cudaHostAllocMapped
 _INVALID = "the launch is refused by every device"
 _LIMITS = {
     1: 1024,
@@ -59,6 +60,8 @@ class Driver:
         self.launches: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
         self.blocks: dict[int, int] = {}
         self.pinned: dict[int, int] = {}
+        self.mapped: dict[int, int] = {}
+        """What of these a kernel may reach."""
         self.library: Any = None
         self.total = 64 << 30
         """Bytes of the device's memory."""
@@ -89,6 +92,8 @@ class Driver:
         """cudaHostAlloc."""
         address = self._taken(nbytes)
         self.pinned[address] = nbytes
+        if flags & _MAPPED:
+            self.mapped[address], self._table = nbytes, None
         return address
 
     def _taken(self, nbytes: int) -> int:
@@ -114,6 +119,8 @@ class Driver:
         self.queues.drain_all()
         if self._kept.pop(address, None) is None or self.pinned.pop(address, None) is None:
             self.broken.append(f"memory of the host at {address} is given back that was not taken")
+        if self.mapped.pop(address, None) is not None:
+            self._table = None
 
     def memcpy(self, to: int, source: int, nbytes: int, kind: int) -> None:
         """cudaMemcpy."""
@@ -194,7 +201,7 @@ class Driver:
 
     def _run(self, entry: Entry, grid: tuple[int, ...], block: tuple[int, ...], shared: int, arguments: bytes) -> None:
         if self._table is None:
-            self._table = Table.of(self.blocks)
+            self._table = Table.of(self.blocks | self.mapped)
         said = entry.call(grid, block, shared, arguments, self._table, self.order)
         if said is not None:
             self.broken.append(said)

@@ -66,6 +66,7 @@ def _wrong(driver: Driver, taken: list[tuple[str, str]], given: Any) -> list[str
 
 
 def _is_taken(driver: Driver, address: int) -> bool:
-    starts = sorted(driver.blocks)
+    blocks = driver.blocks | driver.mapped
+    starts = sorted(blocks)
     at = bisect.bisect_right(starts, address) - 1
-    return at >= 0 and address < starts[at] + driver.blocks[starts[at]]
+    return at >= 0 and address < starts[at] + blocks[starts[at]]

@@ -1,5 +1,4 @@
-"""Errors that only a kernel sees, as an index beyond a tensor. The kernel leaves its node's number on the device, and the end of a run
-asks for it."""
+"""Errors that only a kernel sees. The kernel leaves their number on the device, and the end of a run asks for it."""
 
 from __future__ import annotations
 
@@ -8,27 +7,18 @@ import threading
 import numpy as np
 
 from onnxplug.contract import DataTransfer
-from onnxplug.contract.errors import InvalidArgument
 from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
+from onnxplug_kernel_text.nodes.faults import Watched
 
-OUT_OF_BOUNDS = "an index is out of bounds"
 
-
-class Faults:
+class Faults(Watched):
     """Which of a session's nodes met such an error since the calling thread last asked. Kernels that several threads have launched each
     tell their own: a run ends with its errors and no other's."""
 
     def __init__(self, allocator: ClAllocator, transfer: DataTransfer) -> None:
+        super().__init__()
         self._allocator, self._transfer = allocator, transfer
         self._own = threading.local()
-        self._known: list[tuple[str, type[Exception]]] = []
-
-    def watch(self, name: str, text: str = OUT_OF_BOUNDS, error: type[Exception] = InvalidArgument) -> int:
-        """The number that a node's kernel leaves for the ``error`` that says ``text``."""
-        said = f"{name}: {text}", error
-        if said not in self._known:
-            self._known.append(said)
-        return self._known.index(said) + 1
 
     def here(self) -> ClTensor:
         """Where kernels that this thread launches leave numbers."""
@@ -46,8 +36,7 @@ class Faults:
         self._transfer.copy(self._own.tensor, found)
         if found[0]:
             self.clear()
-            said, error = self._known[found[0] - 1]
-            raise error(said)
+            raise self.error(found[0])
 
     def clear(self) -> None:
         """Forget what this thread's kernels have told."""

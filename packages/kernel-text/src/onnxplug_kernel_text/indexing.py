@@ -54,6 +54,15 @@ def gather_elements(name: str, type_: str, index: str, rank: int) -> str:
     )
 
 
+def bounds(name: str, index: str) -> str:
+    """Nothing but the mark of an index that is not in a range. Tensors: indices; scalars: indices; the least and one more than the
+    largest that is in it."""
+    return (
+        _marked(name, f"TENSOR({index}, in0)", "low high", f"OPEN({index}, in0)")
+        + f"  if ((i64)in0[at] < low || (i64)in0[at] >= high) {_MARK}\n}}\n"
+    )
+
+
 def scatter_elements(name: str, type_: str, index: str, join: str, rank: int) -> str:
     """ONNX ScatterElements into a copy of the data that ``out0`` holds already. One work-item a line along the axis, so that elements
     that meet are joined in order. Tensors indices, updates, out; scalars: lines; extents of the lines' dimensions but the first

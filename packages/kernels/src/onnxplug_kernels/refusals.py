@@ -71,11 +71,21 @@ def require_total(given: np.ndarray, rows: int | None, held: int) -> int:
     return total
 
 
-def require_range(indices: Any, size: int, text: str) -> None:
+def require_range(xp: Any, indices: Any, size: int, text: str) -> None:
     """Refusal for indices below 0 or from ``size`` on, of which ``text`` names the first as {value} and its place as {at}. Those of a
-    device are not looked at: that would mean waiting."""
-    if not isinstance(indices, np.ndarray) or not indices.size or 0 <= indices.min() <= indices.max() < size:
+    device are watched."""
+    if not isinstance(indices, np.ndarray):
+        watched(xp, indices, 0, size, INVALID_ARGUMENT)
+        return
+    if not indices.size or 0 <= indices.min() <= indices.max() < size:
         return
     flat = indices.reshape(-1)
     at = int(np.argmax((flat < 0) | (flat >= size)))
     raise Refusal(text.format(value=flat[at], at=at), INVALID_ARGUMENT)
+
+
+def watched(xp: Any, indices: Any, low: int, high: int, status: str | None = None) -> bool:
+    """Whether a device tells, when a run ends, of indices that are not in ``low`` to ``high`` - 1: those that it holds, if their namespace
+    has a function ``watch`` for that. Looking at them would mean waiting; what NumPy reads by raises by itself."""
+    watch = None if isinstance(indices, np.ndarray | np.generic) else getattr(xp, "watch", None)
+    return watch is not None and bool(watch(indices, low, high, status))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import cupy
 import numpy as np
 
-from onnxplug.contract import Into
-from onnxplug_ep_cuda.codegen.launch import Job
+from onnxplug.contract import Into, TensorSpec
+from onnxplug_ep_cuda.codegen.launch import Call, Job
+from onnxplug_ep_cuda.codegen.passes import BLOCK
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_kernel_text.cuda import PRELUDE
 from onnxplug_kernel_text.nodes.attention import Problem, job
+from onnxplug_kernel_text.nodes.indexing import bounds
 
 OPTIONS = ("--std=c++17",)
 _APART = "FP_CONTRACT OFF"
@@ -30,16 +34,28 @@ def module(text: str, device_id: int) -> Any:
         return cupy.RawModule(code=PRELUDE + text, options=options(text))
 
 
-def attend(problem: Problem, scratch: int) -> Into:
+def attend(problem: Problem, scratch: int, faults: Faults | None = None) -> Into:
     """An attention by the generated kernel."""
     lowered = job(problem, scratch)
-    return Into(BoundJob(lowered), lowered.workspace)
+    return Into(BoundJob(lowered, faults), lowered.workspace)
+
+
+def watch(faults: Faults, name: str, indices: Any, low: int, high: int, error: type[Exception]) -> None:
+    """Have the device tell of indices of node ``name`` that are not in ``low`` to ``high`` - 1."""
+    specs = [TensorSpec(indices.dtype, indices.shape)]
+    call = Call("bounds", 1, {}, specs, [], functools.partial(faults.watch, name))
+    BoundJob(bounds(call, call.fault(error=error), BLOCK, low, high), faults)(cupy.ascontiguousarray(indices))
+
+
+def _nowhere(number: int) -> int:
+    raise AssertionError("a kernel tells of errors where nobody reads them")
 
 
 class BoundJob:
-    """A job on the current device. Holds no state of a run."""
+    """A job on the current device. Holds no state of a run. ``faults``: where kernels tell of errors."""
 
-    def __init__(self, lowered: Job) -> None:
+    def __init__(self, lowered: Job, faults: Faults | None = None) -> None:
+        self._told: Callable[[int], int] = _nowhere if faults is None else faults.address
         device_id = cupy.cuda.Device().id
         self._launches = [
             (module(launch.text, device_id).get_function(launch.name), launch) for launch in lowered.launches
@@ -47,5 +63,8 @@ class BoundJob:
 
     def __call__(self, *operands: Any) -> None:
         for function, launch in self._launches:
-            pointers = [np.uint64(operands[r.number].data.ptr + r.offset * r.size) for r in launch.tensors]
+            pointers = [
+                np.uint64(operands[r.number].data.ptr + r.offset * r.size if r.number >= 0 else self._told(-r.number))
+                for r in launch.tensors
+            ]
             function((launch.grid,), (launch.block,), (*pointers, *launch.scalars))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -11,6 +12,7 @@ import numpy as np
 
 from onnxplug.contract import Into, Kernel, NodeView, TensorSpec
 from onnxplug_ep_cuda.codegen.launch import Call, Lower
+from onnxplug_ep_cuda.faults import Faults
 
 Made = Callable[[NodeView, Sequence[TensorSpec | None]], TensorSpec]
 """The result's spec, from the node and the specs of its inputs."""
@@ -30,25 +32,30 @@ class Place(Protocol):
         """Work there for a while."""
 
 
-def generated(lower: Lower, node: NodeView, inputs: Any, outputs: Any, **_: Any) -> Into | None:
+def generated(
+    lower: Lower, node: NodeView, inputs: Any, outputs: Any, *, faults: Faults | None = None, **_: Any
+) -> Into | None:
     """The writing form of an operator with generated kernels."""
-    job = lower(Call.of(node, inputs, outputs))
+    job = lower(Call.of(node, inputs, outputs, faults))
     if job is None:
         return None
     from onnxplug_ep_cuda.codegen.bound import BoundJob
 
-    return Into(BoundJob(job), job.workspace)
+    return Into(BoundJob(job, faults), job.workspace)
 
 
 class GeneratedKernel(Kernel):
     """A node with one result, by launches that are described anew for shapes no plan knew."""
 
-    def __init__(self, xp: Any, place: Place, lower: Lower, made: Made, node: NodeView) -> None:
-        self._xp, self._place, self._lower, self._made, self._node = xp, place, lower, made, node
+    def __init__(
+        self, xp: Any, place: Place, lower: Lower, made: Made, node: NodeView, faults: Faults | None = None
+    ) -> None:
+        self._xp, self._place, self._made, self._node = xp, place, made, node
+        self._form = functools.partial(generated, lower, node, faults=faults)
 
     def bind(self, inputs: Any, outputs: Any) -> Into | None:
         with self._place.inside():
-            return generated(self._lower, self._node, inputs, outputs)
+            return self._form(inputs, outputs)
 
     def __call__(self, *inputs: Any) -> Any:
         results = self._results(inputs, [self._made(self._node, _specs(inputs))])
@@ -57,7 +64,7 @@ class GeneratedKernel(Kernel):
 
     def _results(self, inputs: Sequence[Any], specs: Sequence[TensorSpec]) -> list[Any] | None:
         with self._place.inside():
-            into = generated(self._lower, self._node, _specs(inputs), specs)
+            into = self._form(_specs(inputs), specs)
             if into is None:
                 return None
             made = [self._xp.empty(spec.shape, dtype=spec.dtype) for spec in specs]
@@ -77,10 +84,11 @@ class CountedKernel(GeneratedKernel):
         lower: Lower,
         made: Made,
         node: NodeView,
+        faults: Faults | None = None,
         counted: Counted = lambda node, rank: 0,
         otherwise: Callable[..., Any] | None = None,
     ) -> None:
-        super().__init__(xp, place, lower, made, node)
+        super().__init__(xp, place, lower, made, node, faults)
         self._counted, self._otherwise = counted, otherwise
 
     def bind(self, inputs: Any, outputs: Any) -> None:

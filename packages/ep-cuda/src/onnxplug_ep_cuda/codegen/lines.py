@@ -56,4 +56,4 @@ layer_norm, instance_norm, group_norm, skip_norm, gated_norm = (
 
 def embed_norm(call: Call) -> Job | None:
     """EmbedLayerNormalization of domain com.microsoft."""
-    return embedded(call, _normalised(math.prod(call.input(0).shape), call.input(2).shape[1], 1))
+    return embedded(call, _normalised(math.prod(call.input(0).shape), call.input(2).shape[1], 1), call.fault())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from onnxplug.contract import NodeView
 from onnxplug_ep_cuda.codegen import lines, written
 from onnxplug_ep_cuda.codegen.kernel import Counted, CountedKernel, GeneratedKernel, Made
-from onnxplug_ep_cuda.codegen.launch import Lower, where_known
+from onnxplug_ep_cuda.codegen.launch import Call, Lower, watched, where_known
 from onnxplug_ep_cuda.codegen.passes import passing
 from onnxplug_kernel_text.nodes import (
     attention,
@@ -23,17 +23,22 @@ from onnxplug_kernel_text.nodes import (
     rotary,
     selection,
 )
-from onnxplug_kernel_text.nodes.call import NodeCall
+from onnxplug_kernel_text.nodes.faults import NO_KEY
 from onnxplug_kernel_text.nodes.indexing import booleans_joined
 from onnxplug_kernel_text.nodes.integers import by_groups
 from onnxplug_kernel_text.nodes.suppression import largest
 
 _MS = "com.microsoft"
 
-DESCRIBED: Mapping[tuple[str, str], Callable[[NodeCall], attention.Problem | None]] = {
+
+def _grouped(call: Call) -> attention.Problem | None:
+    return grouped.described(call, grouped.Faults(call.fault(), call.fault(NO_KEY)))
+
+
+DESCRIBED: Mapping[tuple[str, str], Callable[[Call], attention.Problem | None]] = {
     ("", "Attention"): attention.described,
     (_MS, "MultiHeadAttention"): attention_contrib.described,
-    (_MS, "GroupQueryAttention"): grouped.described,
+    (_MS, "GroupQueryAttention"): _grouped,
 }
 """(domain, operator) -> what attention a node is; None leaves it to the portable kernel."""
 
@@ -71,10 +76,13 @@ LOWERINGS: Mapping[tuple[str, str], Lower] = {
     ("", "GridSample"): written.grid_sample,
     ("", "RoiAlign"): written.roi_align,
     ("", "ReverseSequence"): written.reverse_sequence,
+    ("", "Gather"): written.gather,
+    ("", "GatherElements"): written.gather_elements,
+    **{(domain, "GatherND"): written.gather_nd for domain in ("", _MS)},
     ("", "OneHot"): where_known(written.one_hot),
-    ("", "RotaryEmbedding"): rotary.embedding,
-    (_MS, "RotaryEmbedding"): rotary.embedding_contrib,
-    (_MS, "MRotaryEmbedding"): rotary.embedding_of_three,
+    ("", "RotaryEmbedding"): watched(rotary.embedding),
+    (_MS, "RotaryEmbedding"): watched(rotary.embedding_contrib),
+    (_MS, "MRotaryEmbedding"): watched(rotary.embedding_of_three),
     **{(domain, "LinearAttention"): written.linear_attention for domain in ("", _MS)},
     **{(domain, "CausalConvWithState"): written.causal_convolution for domain in ("", _MS)},
     **{(_MS, op): written.mixture for op in ("MoE", "QMoE")},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from onnxplug.contract import NodeView, TensorSpec
-from onnxplug_ep_cuda.codegen.launch import Call, Job, Ref
+from onnxplug.contract.errors import Fail, RuntimeException
+from onnxplug_ep_cuda.codegen.launch import Call, Job
 from onnxplug_ep_cuda.codegen.passes import BLOCK
 from onnxplug_kernel_text.nodes import displaced, experts, hybrid, indexing, sample, selection, suppression, topk
+from onnxplug_kernel_text.nodes.faults import INFINITE, NO_STEP, TOO_MANY
 
 _GROUP = 256
 """Threads that share a class of boxes."""
@@ -23,7 +24,6 @@ _ALONE = 32
 """Threads of a block that walk a run each."""
 _FEW = 64
 """Pairs of a row and an expert up to which a thread for each column of each expert is worth more than CuPy's products."""
-_FAULT = 4
 _LARGEST = 8
 """Bytes of an element."""
 
@@ -54,9 +54,10 @@ def grid_sample(call: Call) -> Job | None:
 
 
 def roi_align(call: Call) -> Job | None:
-    """RoiAlign. Nobody reads what is told of an image that is not there, or a region that is none: that would mean waiting."""
-    found = sample.roi_align(call, call.scratch(_FAULT), (0, 0, 0), BLOCK)
-    return None if found is None else replace(found, workspace=_FAULT)
+    """RoiAlign."""
+    fault, *marks = call.fault()
+    marks += [call.fault(INFINITE)[1], call.fault(TOO_MANY, RuntimeException)[1]]
+    return sample.roi_align(call, fault, marks, BLOCK)
 
 
 def linear_attention(call: Call) -> Job | None:
@@ -85,14 +86,29 @@ def compress(call: Call) -> Job | None:
     return None if math.prod(call.input(1).shape) > _LISTED else selection.compress(call, _ALONE, BLOCK)
 
 
+def gather(call: Call) -> Job | None:
+    """Gather."""
+    return indexing.gather(call, call.fault(), BLOCK)
+
+
+def gather_elements(call: Call) -> Job | None:
+    """GatherElements."""
+    return indexing.gather_elements(call, call.fault(error=Fail), BLOCK)
+
+
+def gather_nd(call: Call) -> Job | None:
+    """GatherND."""
+    return indexing.gather_nd(call, call.fault(), BLOCK)
+
+
 def scatter_elements(call: Call) -> Job:
-    """ScatterElements and its predecessor Scatter. Nobody reads what is told of an index out of bounds: that would mean waiting."""
-    return replace(indexing.scatter_elements(call, _unread(call), BLOCK, apart=True), workspace=_FAULT)
+    """ScatterElements and its predecessor Scatter."""
+    return indexing.scatter_elements(call, call.fault(), BLOCK, apart=True)
 
 
 def scatter_nd(call: Call) -> Job:
-    """ScatterND, as above."""
-    return replace(indexing.scatter_nd(call, _unread(call), BLOCK, apart=True), workspace=_FAULT)
+    """ScatterND."""
+    return indexing.scatter_nd(call, call.fault(), BLOCK, apart=True)
 
 
 def as_first(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
@@ -102,10 +118,10 @@ def as_first(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
 
 
 def reverse_sequence(call: Call) -> Job | None:
-    """ReverseSequence of elements that fit a register; lengths are held within the tensor, which nobody is told of either."""
+    """ReverseSequence of elements that fit a register."""
     if call.input(0).dtype.itemsize > _LARGEST:
         return None
-    return replace(indexing.reverse_sequence(call, _unread(call), BLOCK), workspace=_FAULT)
+    return indexing.reverse_sequence(call, call.fault(NO_STEP, Fail), BLOCK)
 
 
 def one_hot(call: Call) -> Job | None:
@@ -113,7 +129,3 @@ def one_hot(call: Call) -> Job | None:
     if call.output().dtype.itemsize > _LARGEST:
         return None
     return indexing.one_hot(call, BLOCK)
-
-
-def _unread(call: Call) -> tuple[Ref, int]:
-    return call.scratch(_FAULT), 0

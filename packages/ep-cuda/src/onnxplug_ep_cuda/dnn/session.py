@@ -54,13 +54,13 @@ class DnnSession:
         """An attention by cuDNN where that is asked for what it has and has a plan, else by the generated kernel."""
         asked = Attention.of(problem)
         if asked is None:
-            return attend(problem, scratch)
+            return attend(problem, scratch, self._queue.faults)
         try:
             plan = self._plan(self._attentions, asked)
         except NoPlan as reason:
             log.info("cuDNN has no plan for an attention, which is a generated kernel: %s", reason)
-            return attend(problem, scratch)
-        before, workspace = BoundJob(Job(problem.before)), plan.get_workspace_size()
+            return attend(problem, scratch, self._queue.faults)
+        before, workspace = BoundJob(Job(problem.before), self._queue.faults), plan.get_workspace_size()
         refs = {Q: problem.q.ref, K: problem.k.ref, V: problem.v.ref, Y: problem.y.ref}
         if problem.mask is not None:
             refs[BIAS] = problem.mask.ref

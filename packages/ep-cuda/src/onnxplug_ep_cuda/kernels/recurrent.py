@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from onnxplug.contract import Into, NodeView
+from onnxplug.contract import Into, NodeView, fits
 from onnxplug_ep_cuda.codegen.launch import Call, Job
 from onnxplug_ep_cuda.codegen.lines import together
 from onnxplug_ep_cuda.codegen.passes import BLOCK
+from onnxplug_ep_cuda.faults import Faults
 from onnxplug_ep_cuda.kernels.products import multiplication, product
 from onnxplug_ep_cuda.memory import ALIGNMENT
 from onnxplug_kernel_text.nodes.recurrent import DEFAULTS, Layer, begins, rows
@@ -36,16 +36,18 @@ def lowered(call: Call) -> tuple[Job, int] | None:
     if layer.shared > SHARED:
         return None
     width = layer.width
-    starts = begins([*(n * width for n in layer.elements), 4], ALIGNMENT)
+    starts = begins([n * width for n in layer.elements], ALIGNMENT)
     projected, weights, state = (call.scratch(width, begin // width) for begin in starts[:3])
     before = [part.launch("turned", BLOCK) for part in layer.laid_out(weights)]
-    unread = call.scratch(4, starts[3] // 4), 0  # what is told of a bad length: reading it would mean waiting
-    return Job([*before, *layer.launches(projected, weights, state, unread)], starts[4]), layer.elements[0]
+    fault = call.fault() if call.given(4) is not None else None
+    return Job([*before, *layer.launches(projected, weights, state, fault)], starts[3]), layer.elements[0]
 
 
-def form(node: NodeView, inputs: Any, outputs: Any, **_: Mapping[str, Any]) -> Into | None:
-    """The writing form of a node; None for what is left to the portable kernel."""
-    call = Call.of(node, inputs, outputs)
+def form(node: NodeView, inputs: Any, outputs: Any, *, faults: Faults | None = None, **_: Any) -> Into | None:
+    """The writing form of a node; None for what is left to the portable kernel, which refuses operands that do not go together."""
+    call = Call.of(node, inputs, outputs, faults)
+    if not fits(node, [None if spec is None else spec.shape for spec in inputs]):
+        return None
     found = lowered(call)
     if found is None:
         return None
@@ -56,7 +58,7 @@ def form(node: NodeView, inputs: Any, outputs: Any, **_: Mapping[str, Any]) -> I
         return None
     from onnxplug_ep_cuda.codegen.bound import BoundJob
 
-    rest, number = BoundJob(job), len(inputs) + len(outputs)
+    rest, number = BoundJob(job, faults), len(inputs) + len(outputs)
 
     def run(*operands: Any) -> None:
         import cupy

@@ -23,6 +23,7 @@ from onnxplug_kernel_text.nodes import attention as one
 from onnxplug_kernel_text.nodes import attention_contrib as contrib
 from onnxplug_kernel_text.nodes import grouped, unwritten
 from onnxplug_kernel_text.nodes.attention import Problem
+from onnxplug_kernel_text.nodes.faults import NO_KEY
 from onnxplug_kernel_text.nodes.integers import attention_projection
 from onnxplug_kernel_text.types import literal
 from onnxplug_kernels.refusals import require_total
@@ -45,7 +46,7 @@ def group_query(call: Call) -> Job:
     held = 0 if past is None or len(past.shape) != 4 else past.shape[2]
     if total is not None:
         require_total(total, call.input(grouped.QUERY).shape[1], held)
-    faults = grouped.Faults(call.fault(), call.fault("seqlens_k is out of range"))
+    faults = grouped.Faults(call.fault(), call.fault(NO_KEY))
     return attended(call, grouped.described(call, faults))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from onnxplug.contract import DataTransfer, Into, Kernel, NodeView, TensorSpec, element_of
 from onnxplug.contract.errors import InvalidArgument
-from onnxplug_ep_opencl.faults import OUT_OF_BOUNDS, Faults
+from onnxplug_ep_opencl.faults import Faults
 from onnxplug_ep_opencl.kernels.target import Target
 from onnxplug_ep_opencl.kernels.tiles import AnyTile, Work
 from onnxplug_ep_opencl.launch import BoundJob, Job, Launch
@@ -21,6 +21,7 @@ from onnxplug_ep_opencl.memory import ClAllocator, ClTensor
 from onnxplug_ep_opencl.queue import Queue
 from onnxplug_ep_opencl.shapes import output_specs
 from onnxplug_kernel_text.nodes.call import NodeCall, Ref, ValueWanted
+from onnxplug_kernel_text.nodes.faults import OUT_OF_BOUNDS
 from onnxplug_kernel_text.types import OF_ELEMENT
 
 KEPT = 16

@@ -1,4 +1,4 @@
-"""Operators that read or write where an index tensor says, and those whose indices follow from shapes: interpolation, running sums."""
+"""Operators whose indices follow from shapes: interpolation, running sums."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from onnxplug.contract import NodeView
-from onnxplug.contract.errors import Fail, InvalidArgument
 from onnxplug_ep_opencl.kernels.call import Call, text_type
 from onnxplug_ep_opencl.kernels.elementwise import copy, group_of
 from onnxplug_ep_opencl.launch import Job, Launch, Ref
 from onnxplug_kernel_text import indexing
-from onnxplug_kernel_text.layout import dense
-from onnxplug_kernel_text.types import SIZES, arithmetic, raw
+from onnxplug_kernel_text.types import SIZES, arithmetic
 from onnxplug_kernels.ops.resize import resize_plans, upsample_plans
 from onnxplug_kernels.refusals import Refusal
 
@@ -33,54 +31,10 @@ def _launch(
     return [Launch(source, name, refs, [np.int64(n) for n in (points, *scalars)], (items,), (group,))]
 
 
-def _watched(call: Call, name: str, source: str, refs: Sequence[Ref], points: int, *scalars: int) -> list[Launch]:
-    """The same, of a kernel that marks an index out of bounds."""
-    fault, mark = call.fault(error=Fail if name == "GatherElements" else InvalidArgument)
-    return _launch(call, name, source, [*refs, fault], points, mark, *scalars)
-
-
 def _copied(call: Call, index: int = 0) -> list[Launch]:
     """An input into the first output, as it is."""
     shape = call.input(index).shape
     return copy(call.target, "copy", call.read(index), call.write(), (math.prod(shape),), ((1,), (1,)))
-
-
-def gather(call: Call) -> list[Launch]:
-    """Gather."""
-    data, places, out = call.input(0), call.input(1), call.output()
-    axis = call.attributes.get("axis", 0) % len(data.shape)
-    source = indexing.gather(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype))
-    refs = [call.read(0), call.read(1), call.write()]
-    inner = math.prod(data.shape[axis + 1 :])
-    return _watched(
-        call, call.op_type, source, refs, math.prod(out.shape), math.prod(places.shape), inner, data.shape[axis]
-    )
-
-
-def gather_elements(call: Call) -> list[Launch]:
-    """GatherElements."""
-    data, places = call.input(0), call.input(1)
-    axis = call.attributes.get("axis", 0) % len(data.shape)
-    strides = dense(data.shape)
-    others = [0 if k == axis else s for k, s in enumerate(strides)]
-    source = indexing.gather_elements(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), len(data.shape))
-    scalars = (*places.shape[1:], *others, data.shape[axis], strides[axis])
-    refs = [call.read(0), call.read(1), call.write()]
-    return _watched(call, call.op_type, source, refs, math.prod(places.shape), *scalars)
-
-
-def gather_nd(call: Call) -> list[Launch]:
-    """GatherND."""
-    data, places = call.input(0), call.input(1)
-    batch, depth = call.attributes.get("batch_dims", 0), places.shape[-1]
-    indexed = data.shape[batch : batch + depth]
-    strides = dense(data.shape)[batch : batch + depth]
-    each = math.prod(data.shape[batch + depth :])
-    tuples, stride = math.prod(places.shape[batch:-1]), math.prod(data.shape[batch:])
-    source = indexing.gather_nd(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), depth)
-    refs = [call.read(0), call.read(1), call.write()]
-    points = math.prod(call.output().shape)
-    return _watched(call, call.op_type, source, refs, points, each, tuples, stride, *indexed, *strides)
 
 
 def cumulated(call: Call) -> list[Launch]:

@@ -110,9 +110,9 @@ def _indexing() -> list[Entry]:
     every, places = {"T": ALL}, ("int32", "int64")
     joined = ("int32", "int64", "uint32", "uint64")
     return [
-        Entry("Gather", 1, 13, every, index.gather),
-        Entry("GatherElements", 11, 13, every, index.gather_elements),
-        Entry("GatherND", 11, 13, every, index.gather_nd),
+        Entry("Gather", 1, 13, every, written.gather),
+        Entry("GatherElements", 11, 13, every, written.gather_elements),
+        Entry("GatherND", 11, 13, every, written.gather_nd),
         Entry("Scatter", 9, 11, every, written.scatter_elements),
         Entry("ScatterElements", 11, 18, every, written.scatter_elements, refuse=booleans_joined),
         Entry("ScatterND", 11, 18, every, written.scatter_nd, refuse=booleans_joined),

@@ -10,6 +10,7 @@ from onnxplug_ep_opencl.kernels.elementwise import group_of
 from onnxplug_ep_opencl.kernels.lines import GROUP, alone, group_within
 from onnxplug_ep_opencl.kernels.shared import described
 from onnxplug_kernel_text.nodes import indexing, sample, selection, suppression, topk
+from onnxplug_kernel_text.nodes.faults import INFINITE, NO_STEP, TOO_MANY
 from onnxplug_kernel_text.nodes.launch import Job
 
 
@@ -38,8 +39,8 @@ def roi_align(call: Call) -> Job | None:
     """RoiAlign."""
     fault, *marks = call.fault()
     marks += [
-        call.fault("All 'rois' values must be finite")[1],
-        call.fault("a region has too many samples", RuntimeException)[1],
+        call.fault(INFINITE)[1],
+        call.fault(TOO_MANY, RuntimeException)[1],
     ]
     images, _, *bins = call.output().shape
     return sample.roi_align(call, fault, marks, _group(call, images * math.prod(bins)))
@@ -55,6 +56,24 @@ def non_zero(call: Call) -> Job | None:
 def compress(call: Call) -> Job | None:
     """Compress."""
     return selection.compress(call, alone(call.target), _group(call, math.prod(call.output().shape)))
+
+
+@described
+def gather(call: Call) -> Job | None:
+    """Gather."""
+    return indexing.gather(call, call.fault(), _group(call, math.prod(call.output().shape)))
+
+
+@described
+def gather_elements(call: Call) -> Job | None:
+    """GatherElements."""
+    return indexing.gather_elements(call, call.fault(error=Fail), _group(call, _points(call, 1)))
+
+
+@described
+def gather_nd(call: Call) -> Job | None:
+    """GatherND."""
+    return indexing.gather_nd(call, call.fault(), _group(call, math.prod(call.output().shape)))
 
 
 @described
@@ -98,7 +117,7 @@ def one_hot(call: Call) -> Job:
 @described
 def reverse_sequence(call: Call) -> Job:
     """ReverseSequence."""
-    fault = call.fault("Invalid sequence length: it must be in [0, time]", Fail)
+    fault = call.fault(NO_STEP, Fail)
     return indexing.reverse_sequence(call, fault, _group(call, _points(call, 0)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -74,8 +75,10 @@ class Problem:
 Attend = Callable[[Problem, int], Into]
 """(attention, number of the scratch memory among its arguments) -> a call on the device."""
 
+AnyCall = TypeVar("AnyCall", bound=NodeCall)
 
-def node(describe: Callable[[NodeCall], Problem | None], call: NodeCall) -> Job | None:
+
+def node(describe: Callable[[AnyCall], Problem | None], call: AnyCall) -> Job | None:
     """The launches of a node that is an attention; None where it is left to the portable kernel."""
     found = describe(call)
     return None if found is None or not found.fits else job(found, len(call.inputs) + len(call.outputs))

@@ -1,6 +1,6 @@
-"""Operators that write where an index tensor says, that turn sequences round, or that put one value among others. ``block``: work-items of
-a group. An index that is out of bounds writes nothing, and is told of in ``fault``: a tensor of one i32, and the number that is left
-there."""
+"""Operators that read or write where an index tensor says, that turn sequences round, or that put one value among others. ``block``:
+work-items of a group. An index that is out of bounds reads zero and writes nothing, and is told of in ``fault``: a tensor of one i32, and
+the number that is left there."""
 
 from __future__ import annotations
 
@@ -17,12 +17,73 @@ from onnxplug_kernel_text.nodes.launch import Job, Launch, copied, filled, integ
 from onnxplug_kernel_text.nodes.windows import steps
 from onnxplug_kernel_text.types import raw
 
+_WIDEST = 8
+"""Bytes of an element that a register holds."""
+
 
 def launched(name: str, text: str, refs: Sequence[Ref], block: int, points: int, *scalars: int) -> list[Launch]:
     """One work-item for each of ``points``; none where there are none."""
     if points == 0:
         return []
     return [Launch(text, name, tuple(refs), integers(points, *scalars), -(-points // block), block)]
+
+
+def gather(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
+    """Gather. None, here and of the two that follow, for elements that no register holds and operands that do not go together."""
+    data, places, rank = call.input(0), call.input(1), len(call.input(0).shape)
+    axis = call.attributes.get("axis", 0)
+    if data.dtype.itemsize > _WIDEST or not -rank <= axis < rank:
+        return None
+    axis %= rank
+    out, inner = (*data.shape[:axis], *places.shape, *data.shape[axis + 1 :]), math.prod(data.shape[axis + 1 :])
+    if call.output().shape != out:
+        return None
+    text = indexing.gather(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype))
+    scalars = (fault[1], math.prod(places.shape), inner, data.shape[axis])
+    return Job(_read(call, fault, text, block, math.prod(out), *scalars))
+
+
+def gather_elements(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
+    """GatherElements."""
+    data, places, rank = call.input(0), call.input(1), len(call.input(0).shape)
+    axis = call.attributes.get("axis", 0)
+    if data.dtype.itemsize > _WIDEST or len(places.shape) != rank or not -rank <= axis < rank:
+        return None
+    axis %= rank
+    pairs = enumerate(zip(places.shape, data.shape, strict=True))
+    if any(k != axis and m > n for k, (m, n) in pairs) or call.output().shape != places.shape:
+        return None
+    strides = dense(data.shape)
+    others = [0 if k == axis else s for k, s in enumerate(strides)]
+    text = indexing.gather_elements(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), rank)
+    scalars = (fault[1], *places.shape[1:], *others, data.shape[axis], strides[axis])
+    return Job(_read(call, fault, text, block, math.prod(places.shape), *scalars))
+
+
+def gather_nd(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
+    """GatherND."""
+    data, places = call.input(0), call.input(1)
+    batch, depth = call.attributes.get("batch_dims", 0), places.shape[-1] if places.shape else 0
+    if data.dtype.itemsize > _WIDEST or not 0 <= depth <= len(data.shape) - batch:
+        return None
+    if places.shape[:batch] != data.shape[:batch] or len(places.shape) <= batch:
+        return None
+    out = (*places.shape[:-1], *data.shape[batch + depth :])
+    if call.output().shape != out:
+        return None
+    indexed, strides = (shape[batch : batch + depth] for shape in (data.shape, dense(data.shape)))
+    each, tuples = math.prod(data.shape[batch + depth :]), math.prod(places.shape[batch:-1])
+    text = indexing.gather_nd(call.op_type, raw(data.dtype.itemsize), text_type(places.dtype), depth)
+    scalars = (fault[1], each, tuples, math.prod(data.shape[batch:]), *indexed, *strides)
+    return Job(_read(call, fault, text, block, math.prod(out), *scalars))
+
+
+def bounds(call: NodeCall, fault: tuple[Ref, int], block: int, low: int, high: int) -> Job:
+    """A look at the first operand, of integers: each is in ``low`` to ``high`` - 1, or is told of."""
+    places = call.input(0)
+    text = indexing.bounds("bounds", text_type(places.dtype))
+    refs = [call.read(0), fault[0]]
+    return Job(launched("bounds", text, refs, block, math.prod(places.shape), fault[1], low, high))
 
 
 def scatter_elements(call: NodeCall, fault: tuple[Ref, int], block: int, *, apart: bool) -> Job:
@@ -149,6 +210,11 @@ def one_hot(call: NodeCall, block: int) -> Job:
     text = indexing.one_hot(call.op_type, text_type(places.dtype), raw(out.dtype.itemsize))
     refs, extents = [call.read(0), call.read(2), call.write()], (out.shape[axis], math.prod(out.shape[axis + 1 :]))
     return Job(launched(call.op_type, text, refs, block, math.prod(out.shape), *extents))
+
+
+def _read(call: NodeCall, fault: tuple[Ref, int], text: str, block: int, points: int, *scalars: int) -> list[Launch]:
+    refs = [call.read(0), call.read(1), call.write(), fault[0]]
+    return launched(call.op_type, text, refs, block, points, *scalars)
 
 
 def _data(call: NodeCall, block: int) -> list[Launch]:

@@ -182,7 +182,9 @@ def rotary_embedding(
             raise Refusal(
                 f"Input 'position_ids' has shape {braced(position_ids.shape)}, expected is (batch_size, sequence_length)"
             )
-        require_range(position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
+        require_range(
+            xp, position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})"
+        )
         where = xp.reshape(position_ids, (-1,))
         shape = (*position_ids.shape, cos_cache.shape[-1])
         cos_cache = xp.reshape(xp.take(cos_cache, where, axis=0), shape)

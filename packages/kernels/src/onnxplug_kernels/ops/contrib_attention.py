@@ -13,7 +13,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, split_heads
 from onnxplug_kernels.ops.contrib_matmul import matmul_integer_to_float
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced
+from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, watched
 
 MS = "com.microsoft"
 
@@ -234,6 +234,7 @@ def of_beams(xp: Any, cache: Any, indirection: Any, past: int) -> Any:
     rows = xp.reshape(first + xp.astype(indirection[:, :, :past], xp.int64), (batch, past))
     rows = xp.concat([rows, xp.broadcast_to(xp.arange(batch, dtype=xp.int64)[:, None], (batch, length - past))], axis=1)
     places = xp.reshape(rows * length + xp.arange(length, dtype=xp.int64), (-1,))
+    watched(xp, places, -batch * length, batch * length)
     flat = xp.reshape(xp.permute_dims(cache, (0, 2, 1, 3)), (batch * length, heads * size))
     return xp.permute_dims(xp.reshape(xp.take(flat, places, axis=0), (batch, length, heads, size)), (0, 2, 1, 3))
 

@@ -12,7 +12,7 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.attention import attention, rotary_embedding, split_heads
 from onnxplug_kernels.ops.contrib_attention import merged
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, require_range, require_total
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_range, require_total
 
 MS = "com.microsoft"
 
@@ -120,7 +120,7 @@ def group_query_attention(
     lengths = np.asarray(seqlens_k).reshape(-1).astype(np.int64) + 1
     if query_seqlens is None:
         room = total if past_key is None else max(total, past_key.shape[2])
-        require_range(lengths - 1, room, f"seqlens_k[{{at}}] = {{value}} is out of range [0, {room})")
+        require_range(xp, lengths - 1, room, f"seqlens_k[{{at}}] = {{value}} is out of range [0, {room})")
     counts = _counts(query_seqlens, lengths, length, total, past_key, causal)
     first = length == total and query_seqlens is None
     starts = np.zeros_like(lengths) if first else lengths - counts
@@ -180,7 +180,7 @@ def _places(xp: Any, given: Any, rows: np.ndarray, first: bool) -> Any:
 
 
 class _Quantized:
-    """A cache of 8-bit numbers, signed integers or float8, or of pairs of 4-bit integers offset by 8, low half first.
+    """A cache of 8-bit numbers, int8 or float8, or of pairs of 4-bit integers offset by 8, low half first, in uint8.
 
     The scale is one number, or one for each (1, heads, 1, size).
     """
@@ -189,6 +189,8 @@ class _Quantized:
         self.xp, self.scale, self.bits = xp, scale, bits or 8
         default = xp.uint8 if self.bits == 4 else xp.int8
         self.dtype = default if past is None else past.dtype
+        if (self.bits == 4) != (self.dtype == xp.uint8):
+            raise Refusal(f"caches of {self.dtype} do not hold numbers of {self.bits} bits", FAIL)
 
     def write(self, x: Any) -> Any:
         xp, values = self.xp, widen(self.xp, x) / self.scale

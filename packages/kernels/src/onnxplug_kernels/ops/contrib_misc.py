@@ -118,7 +118,10 @@ def crop_and_resize(
     if mode not in ("bilinear", "nearest"):
         raise Refusal(f"Invalid mode of value {mode} specified. It should be either bilinear or nearest", FAIL)
     require_range(
-        batch_indices, x.shape[0], f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})"
+        xp,
+        batch_indices,
+        x.shape[0],
+        f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})",
     )
     height, width = (int(n) for n in crop_size)
     values = widen(xp, x)

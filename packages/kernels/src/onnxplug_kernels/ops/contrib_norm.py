@@ -180,7 +180,7 @@ def _sum(xp: Any, x: Any, skip: Any, bias: Any) -> Any:
 
 
 def _rows(xp: Any, table: Any, ids: Any) -> Any:
-    require_range(ids, table.shape[0], "input index out of range")
+    require_range(xp, ids, table.shape[0], "input index out of range")
     taken = xp.take(table, xp.reshape(ids, (-1,)), axis=0)
     return widen(xp, xp.reshape(taken, (*ids.shape, table.shape[1])))
 

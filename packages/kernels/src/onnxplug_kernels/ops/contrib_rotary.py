@@ -44,7 +44,7 @@ def m_rotary_embedding(
     if position_ids.ndim != 3 or position_ids.shape[0] != 3:
         raise ValueError(f"position_ids has shape {tuple(position_ids.shape)}, expected is (3, batch, length)")
     count = cos_cache.shape[0]
-    require_range(position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
+    require_range(xp, position_ids, count, f"position_ids value {{value}} at index {{at}} is out of range [0, {count})")
     stream = np.repeat(np.arange(3), list(mrope_section))
     if mrope_layout:
         stream = np.zeros(angles, np.int64)

@@ -12,7 +12,16 @@ from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.distinct import as_they_come, distinct_values, occurrences, row_keys
 from onnxplug_kernels.dtypes import is_string
 from onnxplug_kernels.ops.join import along
-from onnxplug_kernels.refusals import INVALID_ARGUMENT, Refusal, braced, out_of_bounds, outside, require_axis
+from onnxplug_kernels.refusals import (
+    FAIL,
+    INVALID_ARGUMENT,
+    Refusal,
+    braced,
+    out_of_bounds,
+    outside,
+    require_axis,
+    watched,
+)
 
 PARTED = 1500
 """Elements above which parting NumPy's lines takes less than sorting them; of fewer its calls take longer."""
@@ -28,6 +37,7 @@ def gather(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
     # Where nothing is taken, NumPy looks at no index.
     if 0 in data.shape and isinstance(indices, np.ndarray) and ((indices < -size) | (indices >= size)).any():
         raise out_of_bounds(indices, size)
+    watched(xp, indices, -size, size)
     taken = xp.take(data, xp.reshape(indices, (-1,)), axis=axis)
     return xp.reshape(taken, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
@@ -47,6 +57,7 @@ def gather_elements(xp: Any, data: Any, indices: Any, *, axis: int = 0) -> Any:
             f"is: {beyond[0]}",
             INVALID_ARGUMENT,
         )
+    watched(xp, indices, -data.shape[axis], data.shape[axis], FAIL)
     if data.ndim == 1:
         return xp.take(data, indices, axis=0)
     # Indices may cover less than data along the other axes; take_along_axis would broadcast instead.
@@ -81,7 +92,8 @@ def flat_positions(xp: Any, indices: Any, shape: tuple[int, ...]) -> Any:
     position = xp.zeros(indices.shape[:-1], dtype=xp.int64)
     for i, n in enumerate(shape):
         index = indices[..., i]
-        # Joined into one position, a bad index would read a wrong element. On a device looking would mean waiting.
+        # Joined into one position, a bad index would read a wrong element.
+        watched(xp, index, -n, n)
         if isinstance(index, np.ndarray) and index.size and not -n <= index.min() <= index.max() < n:
             raise Refusal(f"invalid index found, index = {outside(index, n)}")
         position = position * n + xp.where(index < 0, index + n, index)

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.dtypes import is_string
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_axis
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, braced, require_axis, watched
 
 
 def along(axis: int, index: slice | int) -> tuple[Any, ...]:
@@ -275,7 +275,8 @@ def reverse_sequence(xp: Any, x: Any, sequence_lens: Any, *, batch_axis: int = 1
             INVALID_ARGUMENT,
         )
     steps = xp.reshape(xp.arange(x.shape[time_axis], dtype=xp.int64), (-1, 1) if time_axis == 0 else (1, -1))
-    if bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
+    told = watched(xp, sequence_lens, 0, x.shape[time_axis] + 1, FAIL)
+    if not told and bool(xp.any((sequence_lens < 0) | (sequence_lens > x.shape[time_axis]))):
         raise Refusal(f"Invalid sequence length. Value must be in range [0,{x.shape[time_axis]}]")
     lengths = xp.reshape(sequence_lens, (1, -1) if time_axis == 0 else (-1, 1))
     index = xp.where(steps < lengths, lengths - 1 - steps, steps)

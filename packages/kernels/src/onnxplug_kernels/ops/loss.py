@@ -7,7 +7,7 @@ from typing import Any
 from onnxplug_kernels.arithmetic import in_float32
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.ops.softmax import log_softmax
-from onnxplug_kernels.refusals import Refusal, braced
+from onnxplug_kernels.refusals import Refusal, braced, watched
 
 
 @op("NegativeLogLikelihoodLoss", 12, 22)
@@ -25,13 +25,15 @@ def negative_log_likelihood_loss(
 
     ``reduction`` is "none", "sum" or "mean", which divides by the sum of the weights. Ignored targets have weight 0.
     """
-    if weight is not None and tuple(weight.shape) != (log_probabilities.shape[1],):
-        raise Refusal(f"weight has shape {braced(weight.shape)}, there are {log_probabilities.shape[1]} classes")
+    classes = log_probabilities.shape[1]
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise Refusal(f"weight has shape {braced(weight.shape)}, there are {classes} classes")
     weights = None
     if ignore_index is not None:
         counted = target != ignore_index
         target = xp.where(counted, target, 0)
         weights = xp.astype(counted, log_probabilities.dtype)
+    watched(xp, target, -classes, classes)
     chosen = xp.take_along_axis(log_probabilities, xp.expand_dims(target, axis=1), axis=1)
     loss = -xp.squeeze(chosen, axis=1)
     if weight is not None:

@@ -21,7 +21,9 @@ def array_feature_extractor(xp: Any, x: Any, y: Any) -> Any:
     """The elements ``y`` (any shape, taken flat) of the last axis; a vector gives one row."""
     index = y.reshape(-1).tolist()
     size = x.shape[-1]
-    require_range(y, size, f"Invalid Y argument: index is out of range: Y[{{at}}] ({{value}}) must be in [0, {size})")
+    require_range(
+        xp, y, size, f"Invalid Y argument: index is out of range: Y[{{at}}] ({{value}}) must be in [0, {size})"
+    )
     # a column at a time is how text columns are read
     taken = x[..., index[0] : index[0] + 1] if len(index) == 1 else x.take(index, axis=-1)
     return taken.reshape(1, -1) if x.ndim == 1 else taken

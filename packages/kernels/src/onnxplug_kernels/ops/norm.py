@@ -134,6 +134,7 @@ def mean_variance_normalization(xp: Any, x: Any, *, axes: Sequence[int] = (0, 2,
     axes = tuple({axis % x.ndim for axis in axes})  # some may be there twice
     values = widen(xp, x)
     y = values - mean(xp, values, axes)
+    y = y - mean(xp, y, axes)  # what the first one was rounded by, which counts far from zero
     deviation = xp.sqrt(mean(xp, y * y, axes))
     return narrow(xp, y / (deviation + 1e-9), x.dtype)
 

@@ -242,7 +242,9 @@ def max_unpool(
     if len(wanted) != len(shape) or any(n < m for n, m in zip(wanted, shape, strict=False)):
         raise ValueError(f"output_shape {list(wanted)} is less than {list(shape)}")
     flat = xp.zeros((math.prod(shape),), dtype=x.dtype)
-    require_range(indices, flat.size, f"Index value out of bounds. Got: {{value}}. Valid range is [0, {flat.size}).")
+    require_range(
+        xp, indices, flat.size, f"Index value out of bounds. Got: {{value}}. Valid range is [0, {flat.size})."
+    )
     flat[xp.reshape(indices, (-1,))] = xp.reshape(x, (-1,))
     y = xp.reshape(flat, shape)
     if wanted == shape:

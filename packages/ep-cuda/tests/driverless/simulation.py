@@ -73,7 +73,7 @@ def pytest_collection_finish(session: Any) -> None:
     """The conformance kit interrupts runs in functions of the provider: those here are CUDA's, which are none of Python's."""
     kit = sys.modules.get("onnxplug_testkit.checks.interrupts")
     if kit is not None:
-        kit._OTHERS |= {__package__}  # type: ignore[attr-defined]
+        kit.OTHERS.add(__package__)
 
 
 def pytest_sessionfinish(session: Any, exitstatus: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 FAIL, INVALID_ARGUMENT = "FAIL", "INVALID_ARGUMENT"
+_OF_NUMPY = (np.ndarray, np.generic)
 
 
 class Refusal(ValueError, IndexError):
@@ -87,5 +88,5 @@ def require_range(xp: Any, indices: Any, size: int, text: str) -> None:
 def watched(xp: Any, indices: Any, low: int, high: int, status: str | None = None) -> bool:
     """Whether a device tells, when a run ends, of indices that are not in ``low`` to ``high`` - 1: those that it holds, if their namespace
     has a function ``watch`` for that. Looking at them would mean waiting; what NumPy reads by raises by itself."""
-    watch = None if isinstance(indices, np.ndarray | np.generic) else getattr(xp, "watch", None)
+    watch = None if isinstance(indices, _OF_NUMPY) else getattr(xp, "watch", None)
     return watch is not None and bool(watch(indices, low, high, status))

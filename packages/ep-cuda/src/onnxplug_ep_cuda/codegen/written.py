@@ -24,8 +24,6 @@ _ALONE = 32
 """Threads of a block that walk a run each."""
 _FEW = 64
 """Pairs of a row and an expert up to which a thread for each column of each expert is worth more than CuPy's products."""
-_LARGEST = 8
-"""Bytes of an element."""
 
 
 def top_k(call: Call) -> Job | None:
@@ -119,13 +117,13 @@ def as_first(node: NodeView, inputs: Sequence[TensorSpec | None]) -> TensorSpec:
 
 def reverse_sequence(call: Call) -> Job | None:
     """ReverseSequence of elements that fit a register."""
-    if call.input(0).dtype.itemsize > _LARGEST:
+    if call.input(0).dtype.itemsize > indexing.WIDEST:
         return None
     return indexing.reverse_sequence(call, call.fault(NO_STEP, Fail), BLOCK)
 
 
 def one_hot(call: Call) -> Job | None:
     """OneHot of elements that fit a register."""
-    if call.output().dtype.itemsize > _LARGEST:
+    if call.output().dtype.itemsize > indexing.WIDEST:
         return None
     return indexing.one_hot(call, BLOCK)

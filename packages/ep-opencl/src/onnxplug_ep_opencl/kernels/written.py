@@ -38,10 +38,7 @@ def grid_sample(call: Call) -> Job | None:
 def roi_align(call: Call) -> Job | None:
     """RoiAlign."""
     fault, *marks = call.fault()
-    marks += [
-        call.fault(INFINITE)[1],
-        call.fault(TOO_MANY, RuntimeException)[1],
-    ]
+    marks += [call.fault(INFINITE)[1], call.fault(TOO_MANY, RuntimeException)[1]]
     images, _, *bins = call.output().shape
     return sample.roi_align(call, fault, marks, _group(call, images * math.prod(bins)))
 

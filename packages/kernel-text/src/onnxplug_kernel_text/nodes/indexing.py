@@ -17,7 +17,7 @@ from onnxplug_kernel_text.nodes.launch import Job, Launch, copied, filled, integ
 from onnxplug_kernel_text.nodes.windows import steps
 from onnxplug_kernel_text.types import raw
 
-_WIDEST = 8
+WIDEST = 8
 """Bytes of an element that a register holds."""
 
 
@@ -32,7 +32,7 @@ def gather(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
     """Gather. None, here and of the two that follow, for elements that no register holds and operands that do not go together."""
     data, places, rank = call.input(0), call.input(1), len(call.input(0).shape)
     axis = call.attributes.get("axis", 0)
-    if data.dtype.itemsize > _WIDEST or not -rank <= axis < rank:
+    if data.dtype.itemsize > WIDEST or not -rank <= axis < rank:
         return None
     axis %= rank
     out, inner = (*data.shape[:axis], *places.shape, *data.shape[axis + 1 :]), math.prod(data.shape[axis + 1 :])
@@ -47,7 +47,7 @@ def gather_elements(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job |
     """GatherElements."""
     data, places, rank = call.input(0), call.input(1), len(call.input(0).shape)
     axis = call.attributes.get("axis", 0)
-    if data.dtype.itemsize > _WIDEST or len(places.shape) != rank or not -rank <= axis < rank:
+    if data.dtype.itemsize > WIDEST or len(places.shape) != rank or not -rank <= axis < rank:
         return None
     axis %= rank
     pairs = enumerate(zip(places.shape, data.shape, strict=True))
@@ -64,7 +64,7 @@ def gather_nd(call: NodeCall, fault: tuple[Ref, int], block: int) -> Job | None:
     """GatherND."""
     data, places = call.input(0), call.input(1)
     batch, depth = call.attributes.get("batch_dims", 0), places.shape[-1] if places.shape else 0
-    if data.dtype.itemsize > _WIDEST or not 0 <= depth <= len(data.shape) - batch:
+    if data.dtype.itemsize > WIDEST or not 0 <= depth <= len(data.shape) - batch:
         return None
     if places.shape[:batch] != data.shape[:batch] or len(places.shape) <= batch:
         return None

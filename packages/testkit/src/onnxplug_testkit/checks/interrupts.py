@@ -15,7 +15,7 @@ from onnxplug_testkit.subject import Subject
 
 FIRST, SPREAD = 12, 13
 """Places in a run at which it is interrupted: so many at its start, and so many from start to end."""
-_OTHERS = frozenset({"onnxplug", "numpy", *sys.stdlib_module_names})
+OTHERS = {"onnxplug", "numpy", *sys.stdlib_module_names}
 """Packages whose calls are not the provider's."""
 
 
@@ -73,7 +73,7 @@ class _Finger:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         module = str(frame.f_globals.get("__name__"))
-        if event != "call" or self.pressed or module.partition(".")[0] in _OTHERS:
+        if event != "call" or self.pressed or module.partition(".")[0] in OTHERS:
             return
         if self.left:
             self.left -= 1
